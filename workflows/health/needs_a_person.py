@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import IntEnum
 from functools import cache
@@ -165,20 +165,15 @@ class Page:
         return cls(found[:PAGE], found[PAGE - 1] if len(found) > PAGE else None)
 
 
-def page(asked: Asked, *, after: Item | None = None, most: int | None = None) -> Page:
-    """The first items, or those after a place; and the place where the next page starts, if any."""
-    return _page(branches_of(asked), after, most or PAGE + 1)
-
-
 def page_and_count(asked: Asked, *, after: Item | None = None, most: int = PAGE + 1) -> tuple[Page, int]:
-    """As `page` and `count`, at the price of making their query once."""
+    """The first items, or those after a place, and the place where the next page starts, if any; the number of all.
+
+    That is at most `bounded.people_limit` and one. One statement, unless there are more.
+    """
     branches = branches_of(asked)
-    return _page(branches, after, most), _count(branches)
-
-
-def count(asked: Asked) -> int:
-    """The number of rows, at most `bounded.people_limit` and one."""
-    return _count(branches_of(asked))
+    found, number = _counted(branches, most)
+    has_all = after is None and number <= bounded.people_limit()
+    return Page.of(found) if has_all else _page(branches, after, most), number
 
 
 def _page(branches: Branches, after: Item | None, most: int) -> Page:
@@ -186,21 +181,26 @@ def _page(branches: Branches, after: Item | None, most: int) -> Page:
     for rank in Rank:
         if len(found) < most and (after is None or rank >= after.rank):
             behind = after if after and rank == after.rank else None
-            found += _first(rank, branches(rank), behind, limit=most - len(found))
+            found += _first(branches(rank), behind, limit=most - len(found))
     return Page.of(found)
 
 
-def _count(branches_of_rank: Branches) -> int:
-    branches = [each for rank in Rank for each in branches_of_rank(rank)]
-    most = bounded.people_limit() + 1
-
+def _counted(branches_of_rank: Branches, most: int) -> tuple[list[Item], int]:
+    """The first items of those that are counted, and how many these are. Those that are not may come before them."""
     # In order, because PostgreSQL could otherwise read all rows ever given up: it cannot know how few are left.
-    sql, given = _all_of(branches, lambda each: _in_order(each).values_list("pk")[:most])
+    limit = bounded.people_limit() + 1
+    sql, given = _all_of([each for rank in Rank for each in branches_of_rank(rank)], limit)
     if not sql:
-        return 0
+        return [], 0
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT count(*) FROM (SELECT FROM ({sql}) parts LIMIT %s) these", (*given, most))  # noqa: S608
-        return int(cursor.fetchone()[0])
+        cursor.execute(
+            f"""WITH counted AS MATERIALIZED (SELECT * FROM ({sql}) parts LIMIT {limit})
+                SELECT (SELECT count(*) FROM counted), * FROM counted
+                 ORDER BY rank, at, source, key LIMIT {most}""",  # noqa: S608 (the ORM's)
+            given,
+        )
+        rows = cursor.fetchall()
+    return [_item(each) for _, *each in rows], rows[0][0] if rows else 0
 
 
 def tasks(asked: Asked) -> QuerySet[Any, Any]:
@@ -248,6 +248,7 @@ class Branch:
     rows: QuerySet[Any]
     since: Combinable
     among: Sequence[tuple[str, str]] | None = None
+    rank: Rank = Rank.REST
 
 
 Branches = Callable[[Rank], list[Branch]]
@@ -256,7 +257,7 @@ Branches = Callable[[Rank], list[Branch]]
 def branches_of(asked: Asked) -> Branches:
     """The branches of a rank, each read once."""
     among = teams_and_types()
-    return cache(lambda rank: _branches(asked, rank, among))
+    return cache(lambda rank: [replace(each, rank=rank) for each in _branches(asked, rank, among)])
 
 
 def _branches(asked: Asked, rank: Rank, among: TeamsAndTypes) -> list[Branch]:
@@ -345,24 +346,29 @@ def kind_of(task_type: str) -> Kind:
 _LARGEST_KEY = 2**63 - 1
 
 
-def _first(rank: Rank, branches: Sequence[Branch], after: Item | None, *, limit: int) -> list[Item]:
+def _first(branches: Sequence[Branch], after: Item | None, *, limit: int) -> list[Item]:
     """The first items of all branches after a place, in order."""
-
-    def of(branch: Branch) -> QuerySet[Any]:
-        told = {"source": Value(branch.source), "at": branch.since, "key": F("pk")}
-        found: QuerySet[Any] = _in_order(branch, after).annotate(**told).values_list(*told)[:limit]
-        return found
-
-    sql, given = _all_of(branches, of)
+    sql, given = _all_of(branches, limit, after)
     if not sql:
         return []
     with connection.cursor() as cursor:
         cursor.execute(sql, given)
-        return sorted(Item(rank, since, source, pk) for source, since, pk in cursor.fetchall())[:limit]
+        return sorted(map(_item, cursor.fetchall()))[:limit]
 
 
-def _in_order(branch: Branch, after: Item | None = None) -> QuerySet[Any]:
-    """The rows of a branch, or those after a place."""
+def _item(row: Sequence[Any]) -> Item:
+    rank, *rest = row
+    return Item(Rank(rank), *rest)
+
+
+def _sql(branch: Branch, after: Item | None) -> tuple[str, tuple[Any, ...]]:
+    """SQL for the rows of a branch as items, or for those after a place, in order."""
+    told = {"rank": Value(branch.rank.value), "at": branch.since, "source": Value(branch.source), "key": F("pk")}
+    rows: QuerySet[Any] = _in_order(branch, after).annotate(**told).values_list(*told)
+    return rows.query.sql_with_params()
+
+
+def _in_order(branch: Branch, after: Item | None) -> QuerySet[Any]:
     ordered = _of_one(branch).order_by(branch.since, "pk")
     if after is None:
         return ordered
@@ -386,8 +392,8 @@ def _apart(branch: Branch) -> list[QuerySet[Any]]:
     return [branch.rows.filter(team=team, task_type=task_type) for team, task_type in branch.among]
 
 
-def _all_of(branches: Sequence[Branch], select: Callable[[Branch], QuerySet[Any]]) -> tuple[str, list[Any]]:
-    """SQL for what is selected of all branches, and its parameters; empty if that is nothing.
+def _all_of(branches: Sequence[Branch], most: int, after: Item | None = None) -> tuple[str, list[Any]]:
+    """SQL for the first rows of each branch as items, and its parameters; empty if that is nothing.
 
     LATERAL, so that PostgreSQL plans the tasks of all teams and types at once: planning takes longer than reading them.
     """
@@ -395,7 +401,8 @@ def _all_of(branches: Sequence[Branch], select: Callable[[Branch], QuerySet[Any]
     parameters: list[Any] = []
     for each in branches:
         with suppress(EmptyResultSet):
-            sql, given = select(each).query.sql_with_params()
+            sql, given = _sql(each, after)
+            sql = f"{sql} LIMIT {most}"
             if each.among is not None:
                 of = "unnest(%s::text[], %s::text[]) AS of (team, task_type)"
                 sql = f"SELECT those.* FROM {of}, LATERAL ({sql}) those"  # noqa: S608 (the ORM's)

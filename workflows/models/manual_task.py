@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING
 
 from django.conf import settings
@@ -10,6 +9,7 @@ from django.db.models import Case, Exists, ExpressionWrapper, F, OuterRef, Q, Va
 from django.db.models.functions import Coalesce, Now
 
 from workflows.models.clock import ClockTimestamp
+from workflows.models.compiled import Compiled
 from workflows.models.deputy import away, count_as_one, deputy_of, represented_by
 from workflows.models.wait import Wait
 from workflows.models.workflow import Workflow
@@ -28,15 +28,24 @@ DUE = Coalesce("due_at", "expires_at")
 PERMISSION_BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
-@cache
 def has_able_assignee() -> Q:
     """Whether the user who claimed a task can still decide it: active staff, with the permission, in its team.
 
     While they are away, whether their deputy can, who must not be away, too. If not, the claim does not count;
-    otherwise only a superuser could help until the task expires. Made once: that takes Django longer than to run it.
+    otherwise only a superuser could help until the task expires.
     """
+    return Q(Compiled(_has_able_assignee))
+
+
+def _has_able_assignee() -> Q:
     in_team = Q(is_superuser=True) | Q(team="") | Q(groups__name=F("team"))
     return Exists(_assignee_with(DECIDE).filter(in_team)) | Q(Exists(_assignee_with(RESOLVE)), team=OPERATIONS)
+
+
+def _is_under_way() -> Exists:
+    # Not a join: Django turns an UPDATE's join into a subquery on the task itself, which would not see a decision that
+    # somebody else has just made.
+    return Exists(Workflow.objects.filter(pk=OuterRef("workflow_id"), status=Workflow.Status.PENDING))
 
 
 def _assignee_with(permission: str) -> models.QuerySet[User]:
@@ -91,10 +100,7 @@ class ManualTaskQuerySet(models.QuerySet["ManualTask"]):
 
     def open(self) -> ManualTaskQuerySet:
         """The tasks to be decided; not those of a finished workflow."""
-        # EXISTS, not a join: Django turns an UPDATE's join into a subquery on the task itself, which would not see a
-        # decision that somebody else has just made.
-        under_way = Workflow.objects.filter(pk=OuterRef("workflow_id"), status=Workflow.Status.PENDING)
-        return self.filter(Exists(under_way), state=ManualTask.State.OPEN)
+        return self.filter(Compiled(_is_under_way), state=ManualTask.State.OPEN)
 
     def overdue(self) -> ManualTaskQuerySet:
         return self.open().filter(due_at__lte=Now(), due_at__isnull=False)

@@ -19,6 +19,7 @@ from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
 from workflows import operations
 from workflows.console import needs_a_person
+from workflows.health import bounded
 from workflows.health import needs_a_person as needs
 from workflows.health.for_whom import Whose
 from workflows.health.needs_a_person import Rank
@@ -482,6 +483,17 @@ def test_page_by_page_each_is_there_once(as_: Login, monkeypatch: pytest.MonkeyP
             page, _ = needs.page_and_count(needs.Asked(user), after=page.next)
             found += page.items
         assert found == [*whole]
+
+
+def test_where_there_are_more_than_are_counted_the_first_come_first(
+    as_: Login, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounded, "PEOPLE_LIMIT", 2)
+    [task(due_at=timezone.now() + HOUR) for _ in range(3)]
+    rows.overdue_wait()
+    page = as_("superuser").get(f"{LIST}?whose=all")
+    assert [line.asks for line in page.context["lines"]] == ["Overdue: “Review”", *["Parcel review"] * 3]
+    assert "2+ wait for somebody" in told_by(page)
 
 
 @pytest.mark.parametrize(

@@ -234,7 +234,7 @@ def of_counts(clinic: Clinic, rows: Collection[Workflow], user: User, misled: Co
         "failed in the last day": found.failed_today.number,
         "open tasks": found.tasks.number,
         "overdue tasks": found.overdue.number,
-        "rows that need a person": needs.count(Asked(user)),
+        "rows that need a person": needs.page_and_count(Asked(user))[1],
         "failures that need a person": sum(group.number for group in needs.groups(Asked(user))),
     }
     for name, number in plain.items():

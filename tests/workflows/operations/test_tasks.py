@@ -109,6 +109,14 @@ def test_whoever_can_no_longer_decide_holds_nothing(db: None) -> None:
         assert not ManualTask.objects.with_claims().get(pk=row.pk).is_held
 
 
+def test_what_is_free_is_free_within_a_subquery_too(anna: User) -> None:
+    free, held = task(team="clinicians"), task(team="clinicians", assignee=anna)
+    decidable = operations.decidable(user("carla", "decide", teams=("clinicians",)))
+    assert [each.pk for each in ManualTask.objects.filter(pk__in=decidable.values("pk"))] == [free.pk]
+    nested = ManualTask.objects.filter(pk__in=ManualTask.objects.filter(pk__in=decidable.values("pk")).values("pk"))
+    assert [*nested, *ManualTask.objects.exclude(pk__in=nested.values("pk"))] == [free, held]
+
+
 def test_the_claim_of_somebody_who_can_no_longer_decide_counts_for_nothing(anna: User, ben: User) -> None:
     carla = user("carla", "decide", teams=("clinicians",))
     tasks = [task(team="clinicians", assignee=anna) for _ in range(3)]

@@ -30,7 +30,7 @@ from workflows.features.deputies import operations as deputies
 from workflows.features.operator_api import proposals
 from workflows.features.retention import erasing
 from workflows.health.for_whom import Whose
-from workflows.health.needs_a_person import Asked, Kind, page, sources
+from workflows.health.needs_a_person import Asked, Kind, page_and_count, sources
 from workflows.models import Confirmation, Deputy, Event, ManualTask
 from workflows.models.manual_task import able_to_decide
 from workflows.operations import two_people
@@ -66,7 +66,7 @@ def task_of(user: User, **fields: Any) -> ManualTask:
 
 
 def listed(user: User, whose: Whose) -> list[int]:
-    return sorted(each.pk for each in page(Asked(user, kinds=[Kind.TASK], whose=whose)).items)
+    return sorted(each.pk for each in page_and_count(Asked(user, kinds=[Kind.TASK], whose=whose))[0].items)
 
 
 def approve(task: ManualTask, user: User) -> None:
@@ -292,7 +292,7 @@ def test_for_you_has_nothing_that_a_deputy_may_not_decide_as_the_second(ada: Use
     kinds = [Kind.TASK, *(each.kind for each in sources().values())]
 
     def of(whose: Whose) -> int:
-        return len(page(Asked(bob, kinds=kinds, whose=whose)).items)
+        return len(page_and_count(Asked(bob, kinds=kinds, whose=whose))[0].items)
 
     assert (of(Whose.YOU), of(Whose.OTHERS)) == (1 + len(made), 0)
     assert (erasing.awaiting(bob), list(bulk.to_approve(bob))) == ([(erasure, "")], [many])
