@@ -180,7 +180,7 @@ def unclear_charge(**fields: Any) -> ManualTask:
 
 def looked_up(**fields: Any) -> Workflow:
     """An onboarding that looks up again and again whether its charge happened."""
-    row = retrying(workflow_type="onboarding", current_step="execute_checkout", begun=True, **fields)
+    row = retrying(workflow_type="onboarding", current_step="execute_checkout", **fields)
     call = {"step": "execute_checkout", "state": "unknown", "has_undo": True}
     Effect.objects.create(workflow=row, idempotency_key=f"{row.key}:execute_checkout", attempt=1, **call)
     return row

@@ -16,7 +16,7 @@ from workflows.models import Effect, State, Workflow
 
 def _calls(row: Workflow) -> list[Effect]:
     """The calls that can be asked about. What a worker is making is no doubt yet."""
-    may_have_some = row.status == Workflow.Status.PENDING and row.begun and row.state != State.RUNNING
+    may_have_some = row.status == Workflow.Status.PENDING and row.state != State.RUNNING
     return read_once(row, "calls_in_doubt", lambda: doubts.in_doubt(row)) if may_have_some else []
 
 

@@ -42,10 +42,13 @@ def test_a_lead_who_has_seen_the_charge_says_so(as_: Login) -> None:
     assert f"{page}/say_whether/" not in as_("support").get(f"{page}/change/").content.decode()
 
 
-def test_it_is_not_offered_for_a_call_that_a_worker_is_making(as_: Login) -> None:
-    row = rows.looked_up()
-    Attempt.objects.create(workflow=row, number=1, worker="host:1")
-    assert LABEL not in read(as_("support lead"), f"/admin/workflows/workflow/{row.pk}/change/")
+def test_it_is_not_offered_for_a_call_that_a_worker_is_making_nor_when_the_workflow_has_failed(as_: Login) -> None:
+    row, lead = rows.looked_up(), as_("support lead")
+    made = Attempt.objects.create(workflow=row, number=1, worker="host:1")
+    assert LABEL not in read(lead, f"/admin/workflows/workflow/{row.pk}/change/")
+    made.delete()
+    Workflow.objects.update(status="FAILED", completed_at=timezone.now())
+    assert LABEL not in read(lead, f"/admin/workflows/workflow/{row.pk}/change/")
 
 
 def test_a_failed_reversal_says_how_what_happened_is_reversed(as_: Login) -> None:
