@@ -102,7 +102,7 @@ class Browser:
 
     def __init__(self, site: str = SITE) -> None:
         self.site, self.console = site, Client(raise_request_exception=True)
-        self.web = httpx.Client(timeout=10, limits=httpx.Limits(max_keepalive_connections=0))
+        self.web = httpx.Client(timeout=60, limits=httpx.Limits(max_keepalive_connections=0))
 
     def start(self, back: str = "/admin/jsi18n/") -> Any:
         return self.console.get(START, {"next": back})

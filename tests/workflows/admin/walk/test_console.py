@@ -16,6 +16,7 @@ from django.http import SimpleCookie
 from django.test import Client
 from django.urls import resolve
 
+from staff import step_up
 from tests.workflows.admin.conftest import crawl, links
 from tests.workflows.admin.test_navigation import LABELS, bar
 from tests.workflows.admin.walk.forms import untouched
@@ -46,9 +47,11 @@ INLINE = re.compile(r"style=|<style|onclick=|<script>")
 
 
 @pytest.fixture
-def scene(db: None, settings: Any) -> Scene:
+def scene(db: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Scene:
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-    settings.SESSION_IDLE_SECONDS = settings.SESSION_COOKIE_AGE  # what is rolled back keeps no session alive
+    # A walk may take longer than these on a slow machine, and what is rolled back keeps no session alive.
+    settings.SESSION_IDLE_SECONDS = settings.SESSION_COOKIE_AGE
+    monkeypatch.setattr(step_up, "LASTS", settings.SESSION_COOKIE_AGE)
     return Scene()
 
 
