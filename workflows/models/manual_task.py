@@ -8,8 +8,8 @@ from django.db import models
 from django.db.models import Case, Exists, ExpressionWrapper, F, OuterRef, Q, Value, When
 from django.db.models.functions import Coalesce, Now
 
+from workflows.compiled import Compiled, compiled
 from workflows.models.clock import ClockTimestamp
-from workflows.models.compiled import Compiled
 from workflows.models.deputy import away, count_as_one, deputy_of, represented_by
 from workflows.models.wait import Wait
 from workflows.models.workflow import Workflow
@@ -24,28 +24,21 @@ OPERATIONS = "operations"
 ASSIGN = "workflows.assign_manualtask"
 # The order of open tasks. A task without a due time is due when it expires.
 DUE = Coalesce("due_at", "expires_at")
+# No join: Django makes that of an UPDATE a subquery on the task itself, which does not see a decision just made.
+_UNDER_WAY = Compiled(lambda: Exists(Workflow.objects.filter(pk=OuterRef("workflow_id"), status="PENDING")))
 # Django's users and groups decide who may decide, whatever other backend logs people in.
 PERMISSION_BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
+@compiled
 def has_able_assignee() -> Q:
     """Whether the user who claimed a task can still decide it: active staff, with the permission, in its team.
 
     While they are away, whether their deputy can, who must not be away, too. If not, the claim does not count;
     otherwise only a superuser could help until the task expires.
     """
-    return Q(Compiled(_has_able_assignee))
-
-
-def _has_able_assignee() -> Q:
     in_team = Q(is_superuser=True) | Q(team="") | Q(groups__name=F("team"))
     return Exists(_assignee_with(DECIDE).filter(in_team)) | Q(Exists(_assignee_with(RESOLVE)), team=OPERATIONS)
-
-
-def _is_under_way() -> Exists:
-    # Not a join: Django turns an UPDATE's join into a subquery on the task itself, which would not see a decision that
-    # somebody else has just made.
-    return Exists(Workflow.objects.filter(pk=OuterRef("workflow_id"), status=Workflow.Status.PENDING))
 
 
 def _assignee_with(permission: str) -> models.QuerySet[User]:
@@ -100,7 +93,7 @@ class ManualTaskQuerySet(models.QuerySet["ManualTask"]):
 
     def open(self) -> ManualTaskQuerySet:
         """The tasks to be decided; not those of a finished workflow."""
-        return self.filter(Compiled(_is_under_way), state=ManualTask.State.OPEN)
+        return self.filter(_UNDER_WAY, state=ManualTask.State.OPEN)
 
     def overdue(self) -> ManualTaskQuerySet:
         return self.open().filter(due_at__lte=Now(), due_at__isnull=False)

@@ -11,12 +11,6 @@ from workflows.operations.bulk_verbs import verbs
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
-    from django.db.models import QuerySet
-
-    from workflows.models import BulkItem
-
-# A page asks of so many rows first whether there is anything to start.
-FIRST = 100
 
 
 class Preview(NamedTuple):
@@ -31,11 +25,11 @@ class Preview(NamedTuple):
     warning: str = ""
 
 
-def preview(bulk: BulkOperation, user: User) -> Preview:
+def preview(bulk: BulkOperation, user: User, items: Any = None) -> Preview:
     verb = verbs()[bulk.verb]
     if verb.counts:
         return _counted(bulk, verb.counts(bulk))
-    rows = _rows(bulk, bulk.items.all())
+    rows = verb.model._default_manager.filter(pk__in=(bulk.items if items is None else items).values("row"))
     applies = set(rows.filter(verb.applies).values_list("pk", flat=True))
     refused = [(ids, why) for ids, why in verb.refused(applies, user) if ids]
     can = applies.difference(*(ids for ids, _ in refused))
@@ -44,20 +38,9 @@ def preview(bulk: BulkOperation, user: User) -> Preview:
     return Preview(len(can), cannot + [(len(ids), why) for ids, why in refused], verb.money(can), verb.warns(can))
 
 
-def can_any(bulk: BulkOperation, user: User) -> bool:
-    """Whether the operation can change a row now. Looks at all rows only where it cannot change the first of them."""
-    verb = verbs()[bulk.verb]
-    if verb.counts:
-        return bool(preview(bulk, user).can)
-    for items in (bulk.items.order_by("row")[:FIRST], bulk.items.all()):
-        applies = set(_rows(bulk, items).filter(verb.applies).values_list("pk", flat=True))
-        if applies.difference(*(ids for ids, _ in verb.refused(applies, user))):
-            return True
-    return False
-
-
-def _rows(bulk: BulkOperation, items: QuerySet[BulkItem]) -> QuerySet[Any]:
-    return verbs()[bulk.verb].model._default_manager.filter(pk__in=items.values("row"))
+def can_any(bulk: BulkOperation, user: User, first: int = 100) -> bool:
+    """Whether it can change a row now. Looks at all of them only where it cannot change the first."""
+    return any(preview(bulk, user, items).can for items in (bulk.items.order_by("row")[:first], bulk.items.all()))
 
 
 def _counted(bulk: BulkOperation, counted: dict[str, int]) -> Preview:

@@ -8,7 +8,7 @@ from typing import Any
 from django.utils import timezone
 
 from workflows.features.bulk import operations as bulk
-from workflows.features.bulk import previews as bulk_previews
+from workflows.features.bulk import previews
 from workflows.features.bulk.results import OPEN
 from workflows.health import workers
 from workflows.models import BulkItem, BulkOperation, WorkerProcess
@@ -17,7 +17,6 @@ from workflows.telling import words
 from workflows.wording import length
 
 State, Outcome = BulkOperation.State, BulkItem.Outcome
-
 
 # The words for each result, unless the verb has its own.
 BECAME: dict[str, str] = {
@@ -53,9 +52,7 @@ def why_not_start(row: BulkOperation, user: Any) -> str:
     """Why this user cannot start it, in a sentence; empty if they can."""
     if row.asked_by_id != user.pk:
         return f"{row.asked_by.get_username()} has chosen these; choose your own."
-    if bulk_previews.can_any(row, user):
-        return ""
-    return f"None of the {row.selected:,} chosen can be {verbs()[row.verb].did}."
+    return "" if previews.can_any(row, user) else f"None of the {row.selected:,} chosen can be {verbs()[row.verb].did}."
 
 
 def of_items(row: BulkOperation, user: Any, *, pace: int | None = None) -> Iterator[str]:
@@ -73,11 +70,11 @@ def of_items(row: BulkOperation, user: Any, *, pace: int | None = None) -> Itera
     yield "Others that come to match from now on are not touched. You can pause it, or cancel the rest, at any time."
 
 
-def previewed(row: Any, user: Any) -> bulk_previews.Preview:
+def previewed(row: Any, user: Any) -> previews.Preview:
     """The preview, computed once for a page: it takes a moment for 10,000 rows."""
     if not hasattr(row, "previewed"):
-        row.previewed = bulk_previews.preview(row, user)
-    shown: bulk_previews.Preview = row.previewed
+        row.previewed = previews.preview(row, user)
+    shown: previews.Preview = row.previewed
     return shown
 
 

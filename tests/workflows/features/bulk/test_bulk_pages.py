@@ -45,10 +45,9 @@ def test_all_that_a_list_shows_on_whatever_page_can_be_chosen_and_retried(
     assert ids() == made
     assert "All 7 chosen are retried" in page.content.decode()
     plans: list[Plan] = []
-    with explained(plans, lambda sql: 'FROM "workflows_workflow"' in sql):
+    with explained(plans, lambda sql: sql.startswith('SELECT "workflows_workflow"."id"')):
         assert "Start" in client.get(page.wsgi_request.path.replace("start", "change")).content.decode()
-    (looked,) = plans
-    assert "LIMIT 100" in looked.sql, "whether there is something to start: not what becomes of all"
+    assert ["LIMIT 100" in looked.sql for looked in plans] == [True], "not what becomes of all"
     done = client.post(page.wsgi_request.path, {"reason": "The bank is back.", "pace": "50"}, follow=True)
     assert "0 of 7 dealt with" in done.content.decode()
     row = BulkOperation.objects.get()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 from typing import TYPE_CHECKING, Any
 
 from django.db import connection
@@ -38,6 +38,11 @@ class Compiled(Expression):
         row: Any = self.row  # resolved: a column
         of_row, sql, parameters = _compiled(row.target.model, self.build)
         return sql.replace(of_row, f"{compiler.quote_name_unless_alias(row.alias)}."), parameters
+
+
+def compiled(build: Built) -> Callable[[], Q]:
+    """Decorate a condition: what it returns is `Compiled`."""
+    return wraps(build)(lambda: Q(Compiled(build)))
 
 
 @cache
