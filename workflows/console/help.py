@@ -68,7 +68,7 @@ WORDS = (
     ("Money held", "Money was taken, or may have been, and has not been given back."),
     ("Paused", "Somebody has stopped it until a time, or the engine has rescheduled it. The page says who and why."),
     ("Overdue", "The time by which it was to be decided, or to come, is over. It still waits."),
-    ("For you", "What you may decide, or were asked to see to; what is for others is folded below."),
+    ("For you", "What you may decide, or were asked to see to; a link below it leads to what is for others."),
     ("Attempt", "One time that a worker takes up the workflow. A call on record is not made again by the next one."),
     ("Step", "One thing that is done for the patient. Steps of a kind are shown together, as a phase."),
     ("Left undone", "A step that may fail did so, and the workflow completed without it."),
