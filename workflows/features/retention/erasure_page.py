@@ -119,13 +119,11 @@ REFUSE = Verb(
 )
 
 
-def awaiting(user: User) -> list[tuple[Erasure, str, str]]:
+def awaiting(user: User) -> Iterator[tuple[Erasure, str, str]]:
     """The erasures that wait for this user, each with a sentence, and why nobody can approve it, if so."""
-    found = []
     for row, why in read_once(user, "erasures", lambda: erasing.awaiting(user)):
         asks = f"{row.asked_by.get_username()} asks to erase what a person has sent: {words.ended(row.reason)}"
-        found.append((row, f"{asks} {CANNOT_BE} {why}" if why else asks, why))
-    return found
+        yield row, f"{asks} {CANNOT_BE} {why}" if why else asks, why
 
 
 def first_lines(user: User) -> list[First]:

@@ -49,7 +49,7 @@ class RetentionExtension(Extension):
     def number_awaiting(self, user: User) -> int:
         from workflows.features.retention import erasure_page  # as below
 
-        return len(erasure_page.awaiting(user))
+        return len([*erasure_page.awaiting(user)])
 
     def first_lines(self, user: User) -> Sequence[First]:
         from workflows.features.retention import erasure_page  # as below
