@@ -346,6 +346,7 @@ def test_a_second_form_is_told_that_the_patients_first_one_has_made_the_account(
     shown = page(Workflow.objects.with_state().get(pk=second.pk), AnonymousUser())
     assert ("Your first form has made an account" in shown["to_tell"]) == (not first_name)
     assert [row["row"].pk for row in shown["other_rows"]] == [first.pk], "the sentence for staff points to it"
+    second.payload = {**sent, "patient": patient}  # as a worker opens it
     with pytest.raises(StepError) as refused:  # as when the first form makes it between that check and this call
         create_account(workflow=second, context=OnboardingContext())
     assert refused.value.code == code

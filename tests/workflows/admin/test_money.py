@@ -359,7 +359,8 @@ def disagree(shown: dict[str, Any]) -> list[str]:
         and "; refunded" not in line,
         "is sure, and the line is not": "payment was" in told and unclear and not charged and not refunded,
         "is not sure, and the line is": ("may have" in told or "whether you were charged" in told) and not unclear,
-        "says that the charge was reversed": "charge the card" in sentence and "; refunded" not in line,
+        "says that the charge was reversed": "charge the card" in sentence.replace("whether “charge the card”", "")
+        and "; refunded" not in line,
     }
     return [what for what, holds in says.items() if holds]
 
@@ -376,7 +377,7 @@ def test_the_lists_and_what_would_happen(cell: Cell) -> None:
         assert money_at_risk.newest_with(Workflow.objects.filter(pk=row.pk), money) == {row.pk for _ in range(is_so)}, (
             money
         )
-    assert [each["money"] for each in rows_of(Found([row.pk], {}))] == [cell.short]
+    assert [each["money"] for each in rows_of(Found([row.pk], {}), sees_services=True)] == [cell.short]
     assert why_they_stay([row.pk]).get(row.pk, "") == cell.stays
     assert _unclear(row) == ("“Charge the card”" if cell.unclear else "")
     assert of_the_money(of_retry(row)) == list(cell.retry)
