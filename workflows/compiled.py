@@ -37,7 +37,8 @@ class Compiled(Expression):
     def as_sql(self, compiler: Any, connection: Any) -> tuple[str, tuple[Any, ...]]:
         row: Any = self.row  # resolved: a column
         of_row, sql, parameters = _compiled(row.target.model, self.build)
-        return sql.replace(of_row, f"{compiler.quote_name_unless_alias(row.alias)}."), parameters
+        table, dot, _ = compiler.compile(row)[0].rpartition(".")  # quoted as Django does it here
+        return sql.replace(of_row, table + dot), parameters
 
 
 def compiled(build: Built) -> Callable[[], Q]:
