@@ -399,8 +399,10 @@ class System:
 
     def read_topic(self) -> list[dict[str, Any]]:
         """All events that were ever in the topic. Called after each fault: the broker keeps the newest 5 MB of it."""
-        while (message := self._reader.poll(10)) is not None and not message.error():
-            self._in_topic.append(json.loads(message.value() or b""))
+        _, end = self._reader.get_watermark_offsets(TopicPartition(EVENTS, 0), timeout=10)
+        while len(self._in_topic) < end and (message := self._reader.poll(10)) is not None:
+            if not message.error():  # or the end that it had come to by itself
+                self._in_topic.append(json.loads(message.value() or b""))
         return self._in_topic
 
     def _miscounted(self) -> list[str]:
