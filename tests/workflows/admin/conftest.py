@@ -68,6 +68,11 @@ def session_of(user: User) -> str:
     return str(session.session_key)
 
 
+def read(client: Client, url: str) -> str:
+    """The text of a page, without its elements."""
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", client.get(url).content.decode())).split())
+
+
 def queries(client: Client, url: str) -> int:
     """How many statements a page takes."""
     with CaptureQueriesContext(connection) as captured:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from html import unescape
 
 import pytest
 from django.contrib.auth.models import Group, User
@@ -12,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from tests.workflows import rows
-from tests.workflows.admin.conftest import Login, as_, parcels
+from tests.workflows.admin.conftest import Login, as_, parcels, read
 from tests.workflows.model.people import person
 from workflows import operations
 from workflows.models import AssignedCause, Deputy, ManualTask
@@ -22,10 +21,6 @@ __all__ = ["as_", "parcels"]
 pytestmark = pytest.mark.django_db(transaction=True)
 
 PAGE = "/admin/deputies/"
-
-
-def text(client: Client, url: str) -> str:
-    return " ".join(unescape(re.sub(r"<[^>]*>", " ", client.get(url).content.decode())).split())
 
 
 def until(days: int) -> str:
@@ -43,17 +38,17 @@ def test_an_approver_goes_on_leave_and_a_lead_sees_to_somebody_who_is_ill(as_: L
     lead.post(PAGE, {"absent": eve.pk, "deputy": User.objects.get(username="some-support lead").pk, "until": until(1)})
     offered = [label for _, label in lead.get(PAGE).context["form"].fields["deputy"].choices[1:]]
     assert offered == sorted(offered)
-    assert re.search(r"some-approver \(you\) bob .+ End", text(approver, PAGE))
+    assert re.search(r"some-approver \(you\) bob .+ End", read(approver, PAGE))
     assert [row.absent for row in approver.get(PAGE).context["rows"]] == [you]
-    assert re.search(r"some-approver bob .+eve some-support lead \(you\)", text(lead, PAGE))
-    assert "You are away until" in text(approver, "/admin/")
+    assert re.search(r"some-approver bob .+eve some-support lead \(you\)", read(lead, PAGE))
+    assert "You are away until" in read(approver, "/admin/")
     assert re.search(
-        "You stand in for eve until .+, and approve nothing that they have asked for", text(lead, "/admin/")
+        "You stand in for eve until .+, and approve nothing that they have asked for", read(lead, "/admin/")
     )
-    assert "neither approves a correction, a retry that charges again" in text(lead, PAGE)
-    assert "Away: who stands in" not in text(support, "/admin/").partition("Is all well?")[2]
+    assert "neither approves a correction, a retry that charges again" in read(lead, PAGE)
+    assert "Away: who stands in" not in read(support, "/admin/").partition("Is all well?")[2]
     User.objects.filter(pk=bob.pk).update(is_active=False)
-    assert "bob cannot decide, or is away, too" in text(lead, PAGE)
+    assert "bob cannot decide, or is away, too" in read(lead, PAGE)
     assert support.post(PAGE, {"end": Deputy.objects.get(absent=eve).pk}).status_code == 403
     ends = {Deputy.objects.get(absent=eve).pk: "any more", "x": "over already", "9" * 30: "over already"}
     for end, said in ends.items():
@@ -73,20 +68,20 @@ def test_pages_say_who_stands_in_and_for_whom_it_was_decided(as_: Login) -> None
         absent=ada, deputy=bob, begins_at=timezone.now(), ends_at=timezone.now() + timedelta(days=1), set_by="root"
     )
     assert [each.number for each in client.get("/admin/needs-a-person/").context["groups"]] == ["1"]
-    assert "ada. Away: bob stands in" in text(lead, page)
-    assert "ada, who is away: bob stands in" in text(lead, "/admin/needs-a-person/?whose=all")
+    assert "ada. Away: bob stands in" in read(lead, page)
+    assert "ada, who is away: bob stands in" in read(lead, "/admin/needs-a-person/?whose=all")
     User.objects.filter(pk=bob.pk).update(is_staff=False)
-    assert "ada. Away: bob cannot decide it" in text(lead, page)
+    assert "ada. Away: bob cannot decide it" in read(lead, page)
     User.objects.filter(pk=bob.pk).update(is_staff=True)
     operations.approve(task.pk, user=bob, answer={})
-    assert "by bob , for ada at" in text(lead, page)
-    assert "by bob, for ada" in text(lead, f"/admin/workflows/workflow/{task.workflow_id}/change/")
+    assert "by bob , for ada at" in read(lead, page)
+    assert "by bob, for ada" in read(lead, f"/admin/workflows/workflow/{task.workflow_id}/change/")
     rows.event(task.workflow, "noted", actor="bob")
     of_ada = as_("auditor").get("/admin/audit/?person=ada&sort=did").context["lines"]
     assert [line.who for line in of_ada] == ["bob, for ada"], "not what he does in his own place"
     for query in ("", "?person=ada", "?person=bob"):
-        assert "bob, for ada" in text(as_("auditor"), f"/admin/audit/{query}")
-    assert "bob, for ada" not in text(as_("auditor"), "/admin/audit/?person=eve")
+        assert "bob, for ada" in read(as_("auditor"), f"/admin/audit/{query}")
+    assert "bob, for ada" not in read(as_("auditor"), "/admin/audit/?person=eve")
     assert ManualTask.objects.get().decided_by == bob
 
 
@@ -100,14 +95,14 @@ def test_a_deputy_who_left_the_team_or_lost_the_right_is_told_of_to_both_and_to_
     ends = timezone.now() + timedelta(days=1)
     Deputy.objects.create(absent=ada, deputy=bob, begins_at=timezone.now(), ends_at=ends, set_by="root")
     for client in (absent, deputy, lead):
-        assert "may not decide all of" not in text(client, home) + text(client, PAGE)
+        assert "may not decide all of" not in read(client, home) + read(client, PAGE)
     bob.groups.remove(team)
     for client in (absent, deputy, lead):
-        assert "may not decide all of" in text(client, home)
-        assert "may not decide all of" in text(client, PAGE)
+        assert "may not decide all of" in read(client, home)
+        assert "may not decide all of" in read(client, PAGE)
     User.objects.filter(pk=bob.pk).update(is_staff=False)
     for client in (absent, lead):
-        assert "cannot decide, or is away, too" in text(client, home)
+        assert "cannot decide, or is away, too" in read(client, home)
 
 
 def test_what_a_deputy_may_not_decide_stands_beside_their_name_and_a_lead_is_asked_once_more(as_: Login) -> None:

@@ -6,11 +6,10 @@ import re
 from html import unescape
 
 import pytest
-from django.test import Client
 from django.utils import timezone
 
 from tests.workflows import rows
-from tests.workflows.admin.conftest import Login, as_, parcels
+from tests.workflows.admin.conftest import Login, as_, parcels, read
 from workflows.engine.undo_doubts import UNDO_TASK_TYPE
 from workflows.models import Attempt, Effect, Workflow
 
@@ -18,10 +17,6 @@ __all__ = ["as_", "parcels"]
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LABEL = "Say whether it happened"
-
-
-def read(client: Client, url: str) -> str:
-    return " ".join(unescape(re.sub(r"<[^>]*>", " ", client.get(url).content.decode())).split())
 
 
 def test_a_lead_who_has_seen_the_charge_says_so(as_: Login) -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from html import unescape
 
 import pytest
 from django.contrib.auth.models import User
-from django.test import Client
 from django.utils import timezone
 
 from tests.workflows import rows
-from tests.workflows.admin.conftest import Login, as_, parcels
+from tests.workflows.admin.conftest import Login, as_, parcels, read
 from workflows.health import counts, health
 from workflows.models import Pause
 
@@ -22,10 +20,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 WHY = "Her insurer calls back."
 HOUR = timedelta(hours=1)
-
-
-def read(client: Client, url: str) -> str:
-    return " ".join(unescape(re.sub(r"<[^>]*>", " ", client.get(url).content.decode())).split())
 
 
 def test_support_pauses_one_and_resumes_it(as_: Login) -> None:
