@@ -235,7 +235,7 @@ def _promises() -> Iterator[Family]:
 
 
 def _rest(found: Counts) -> Iterator[Family]:
-    oldest_transaction, archive_failing = surroundings.server()
+    server = surroundings.server()
     yield one(
         "onramp_failed_reversals",
         "Calls that are to be undone, and whose undo has failed.",
@@ -256,13 +256,14 @@ def _rest(found: Counts) -> Iterator[Family]:
     yield one(
         "onramp_oldest_transaction_seconds",
         "How long a session of the database has been in a transaction, of those that the role may see.",
-        oldest_transaction,
+        server.oldest_transaction,
     )
     yield one(
         "onramp_archive_failing_seconds",
         "How long PostgreSQL has archived no WAL, if the last try failed.",
-        archive_failing,
+        server.archive_failing,
     )
+    yield one("onramp_standbys", "Standbys that follow PostgreSQL now.", server.standbys)
 
 
 def _known(by_type: Mapping[str, float], together: Callable[[list[float]], float]) -> Iterator[tuple[str, float]]:

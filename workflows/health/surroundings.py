@@ -1,9 +1,10 @@
-"""SURROUNDINGS: hosts that are gone, old transactions, and an archive that fails."""
+"""SURROUNDINGS: hosts that are gone, old transactions, an archive that fails, and standbys."""
 
 from __future__ import annotations
 
 from collections import Counter
 from datetime import timedelta
+from typing import NamedTuple
 
 from workflows.engine.lease import lease_seconds
 from workflows.engine.side_process_heartbeat import SILENT_AFTER
@@ -35,15 +36,23 @@ def lost_workers() -> Counter[str]:
     return Counter(dict(found))
 
 
-def server() -> tuple[float, float]:
+class Server(NamedTuple):
     """Two times in seconds: since the oldest open transaction of this database began, as far as the role may see; and
-    since PostgreSQL last archived WAL, if its last try failed. 0 if all is well."""
-    found = fetch_row(
+    since PostgreSQL last archived WAL, if its last try failed. 0 if all is well. And how many standbys follow it."""
+
+    oldest_transaction: float
+    archive_failing: float
+    standbys: int
+
+
+def server() -> Server:
+    # A role without pg_monitor does not see the state of a standby, but that one is there.
+    transaction, archive, standbys = fetch_row(
         """SELECT (SELECT extract(epoch FROM max(clock_timestamp() - xact_start))::float8 FROM pg_stat_activity
                     WHERE backend_type = 'client backend' AND datname = current_database() AND pid <> pg_backend_pid()),
                   (SELECT extract(epoch FROM clock_timestamp()
                                              - coalesce(last_archived_time, stats_reset, last_failed_time))::float8
-                     FROM pg_stat_archiver WHERE last_failed_time > coalesce(last_archived_time, '-infinity'))"""
+                     FROM pg_stat_archiver WHERE last_failed_time > coalesce(last_archived_time, '-infinity')),
+                  (SELECT count(*) FROM pg_stat_replication WHERE coalesce(state, 'streaming') = 'streaming')"""
     )
-    transaction, archive = (max(0.0, seconds or 0.0) for seconds in found)
-    return transaction, archive
+    return Server(max(0.0, transaction or 0.0), max(0.0, archive or 0.0), standbys)

@@ -97,6 +97,17 @@ def test_commits_that_wait_for_a_standby_that_is_away(bad_server: Server, monkey
                 thread.join()
 
 
+def test_a_standby_counts_while_it_follows(bad_server: Server) -> None:
+    """It is a real sender of WAL, as a standby has one."""
+    with another_connection(replication="true") as standby:
+        assert surroundings.server().standbys == 0
+        (here,) = fetch_one("SELECT pg_current_wal_flush_lsn()::text", []) or ("",)
+        standby.pgconn.exec_(f"START_REPLICATION PHYSICAL {here}".encode())
+        until(lambda: surroundings.server().standbys == 1)
+        standby.close()
+    until(lambda: surroundings.server().standbys == 0)
+
+
 def test_a_prepared_transaction_that_was_forgotten(bad_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     with another_connection() as other:
         other.execute("BEGIN; CREATE TABLE forgotten (); PREPARE TRANSACTION 'last spring'")
