@@ -44,6 +44,8 @@ def test_support_reads_who_can_correct_a_failure_that_a_retry_does_not_mend(as_:
         role: "ask a support lead or an engineer" in words(as_(role).get(address).content.decode()) for role in PEOPLE
     }
     assert told == {"support": True, "support lead": False, "auditor": False}
+    Workflow.objects.update(last_error_code="card_declined")
+    assert "ask a support lead or" not in words(as_("support").get(address).content.decode()), "no field is at fault"
     Workflow.objects.update(last_error_code="refused")
     assert "ask a support lead or" not in words(as_("support").get(address).content.decode()), "a retry may help"
 

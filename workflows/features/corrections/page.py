@@ -11,13 +11,13 @@ from workflows import operations
 from workflows.console import acknowledging
 from workflows.console.answer_fields import field_of
 from workflows.console.verbs import KEPT, ReasonForm, Verb, read_once, reason_field
-from workflows.definition import definitions, value_at
+from workflows.definition import definitions, value_at, wording_of_type
 from workflows.features.corrections import operations as corrections
 from workflows.features.retention.content import DELETED
 from workflows.models import Correction, Workflow
 from workflows.telling import consequences, words
 from workflows.telling.history import in_words
-from workflows.wording import of_person
+from workflows.wording import of_person, words_for_code
 
 
 class _ValuesForm(ReasonForm):
@@ -187,6 +187,9 @@ def for_others(row: Workflow, user: User) -> Iterator[str]:
     """Who can correct a failure that a retry alone does not mend, for a user who can retry it, and not correct it."""
     if not user.has_perm(operations.RETRY) or user.has_perm(operations.CORRECT) or not acknowledging.is_the_next(row):
         return
+    told = words_for_code(wording_of_type(row.workflow_type), row.last_error_code)
+    if told.asks_nobody and not told.names_fields:
+        return  # another card, or another program, is nothing that can be corrected here
     if corrections.correctable_of(row) and not _asked(row) and not corrections.why_not_now(row):
         yield "What was sent can be corrected, and the workflow retried: ask a support lead or an engineer."
 
