@@ -31,7 +31,7 @@ CONFIRMED = "session_confirmed"
 # The share of the idle time by which `SEEN` may be late (5 s of 15 minutes): a burst of requests is one UPDATE.
 LAG = 1 / 180
 
-NOTHING_DONE = "Nothing was done: look at the page, and send it again."
+NOTHING_DONE = "Nothing was done: fill in what is empty now, and send it again."
 
 
 def count_from_sign_in() -> None:

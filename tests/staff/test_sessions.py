@@ -102,7 +102,7 @@ def test_a_form_of_an_ended_session_does_nothing_and_leads_back_to_its_page(clie
     before = Workflow.objects.filter(pk=workflow.pk).values().get()
     answer = client.post(page, {"reason": "Again."}, headers={"Referer": f"http://testserver{page}?x=1"})
     assert answer["Location"] == f"/admin/login/?next={page}%3Fx%3D1"
-    assert "Nothing was done: look at the page, and send it again." in sign_in_page(client, answer)
+    assert "Nothing was done: fill in what is empty now, and send it again." in sign_in_page(client, answer)
     assert Workflow.objects.filter(pk=workflow.pk).values().get() == before
 
 

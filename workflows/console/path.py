@@ -114,7 +114,7 @@ def path(
     drawing.draw(drawn, waits(workflow, pairs, [*reversed(events)], wording))
     return Path(
         axis=drawing.axis,
-        rows=[*_folded(drawing.rows(steps, marked=workflow.status != Workflow.Status.COMPLETE))],
+        rows=[*_folded(drawing.rows(steps, workflow.status))],
         waited=_in_words(drawing.waited, numbered=False),
         since=first.attempt.opened_at if first.first > 1 else workflow.created_at,
         until=drawn[-1].attempt.closed_at,
@@ -192,9 +192,12 @@ class _Drawing:
 
     # --- Rows -----------------------------------------------------------------------------------------
 
-    def rows(self, steps: Sequence[StepLine], *, marked: bool) -> Iterator[Row]:
-        """A row for each step, and for each that has left the list. `marked`: where it stopped or waits."""
-        marks = {name: _MARKS.get(outcome, "") for name, outcome in self.ends.values()} if marked else {}
+    def rows(self, steps: Sequence[StepLine], status: str) -> Iterator[Row]:
+        """A row for each step, and for each that has left the list. Marked is where it stopped, or waits now."""
+        marking = {} if status == Workflow.Status.COMPLETE else {**_MARKS}
+        if status != Workflow.Status.PENDING:
+            marking.pop(StepOutcome.WAITING, None)
+        marks = {name: marking.get(outcome, "") for name, outcome in self.ends.values()}
         known = {self._named(each.name): each for each in steps}
         for name in [*known, *(name for name in self.lines if name not in known)]:
             step, line = known.get(name), self.lines.get(name, _Line())

@@ -143,7 +143,7 @@ def of_cancel(workflow: Workflow) -> Iterator[str]:
     of_children = list(family.of_cancel(workflow))
     yield from of_children
     if not (of_children or undone or stays or unclear or by_hand or held):
-        yield "No call that would have to be reversed is on record."
+        yield "Nothing is given back: no call that would have to be reversed is on record."
     if returned := [each for each in held if each.is_reversible and not each.is_unclear]:
         yield f"{payments.sum_of(returned)} is given back."
     if undone:

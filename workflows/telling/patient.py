@@ -47,7 +47,7 @@ LINES = {
     State.COMPENSATING: "",
 }
 # Replaces what the step waits for while a person has paused it: nothing of that is under way.
-IS_PAUSED = "Our team has paused this to look at it, and goes on with it after that."
+IS_PAUSED = "This is paused for now, and we go on with it after that."
 # Replaces the sentence for an outage if a workflow waits for the repair of a step at which many fail.
 TO_BE_MENDED = f"There is a technical problem on our side, and we go on when it is mended. {_NOTHING_TO_DO}"
 # Sentences about a charge, for patients of failed or cancelled workflows. They follow the ledger, not only the state:

@@ -83,7 +83,7 @@ MAY_AGAIN = "The card may be charged again: $145.00."
 REVERSED = "Reversed before, and done again: “Charge the card”."
 GIVEN_BACK = "$145.00 is given back."
 FOUND_OUT = "Unclear: “Charge the card”. That is found out, and what happened is reversed where it can be."
-NO_CALL = "No call that would have to be reversed is on record."
+NO_CALL = "Nothing is given back: no call that would have to be reversed is on record."
 
 
 class Cell(NamedTuple):

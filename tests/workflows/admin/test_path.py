@@ -137,6 +137,8 @@ def test_what_was_looked_at_many_times_is_one_attempt_and_one_wait(as_: Login) -
     assert [span.label for span in path.axis] == ["1", "2 d", "2-39", "now"]
     assert path.waited == "Waited (Has someone refunded it?), 2 d; waited (Has someone refunded it?) until now"
     assert (row_of(path, "charge").mark, row.status) == ("Waits here", "PENDING")
+    Workflow.objects.filter(pk=row.pk).update(status="FAILED", completed_at=at, compensating=False)
+    assert row_of(path_of(as_, row), "charge").mark == "", "it waits no more"
 
 
 def test_one_that_is_complete_has_stopped_nowhere(as_: Login) -> None:

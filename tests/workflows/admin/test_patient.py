@@ -101,7 +101,7 @@ def test_while_it_waits_it_says_for_what() -> None:
 
 
 def test_while_a_person_has_paused_it_it_promises_nothing_of_what_it_waited_for() -> None:
-    told_in = "Our team has paused this to look at it, and goes on with it after that."
+    told_in = "This is paused for now, and we go on with it after that."
     row = workflow("waiting", current_step="request_clinical_review", waiting_for=PAUSED)
     tomorrow = timezone.now() + timedelta(days=1)
     assert to_tell(ONBOARDING, row, asked=True) == told_in

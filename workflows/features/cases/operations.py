@@ -32,6 +32,7 @@ from workflows.operations.guards import (
     why_emptied,
 )
 from workflows.signals.waking import Slice
+from workflows.telling import words
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -72,7 +73,7 @@ def hand_to_team(workflow_id: int, *, user: User, team: str, reason: str, form: 
     if team not in teams():
         raise NotAllowed("This is no team of which a member may act on workflows: choose another.")
     _add(workflow_id, Event.Kind.TEAM_ASKED, user=user, reason=reason, form=form, team=team)
-    return f"It is handed to the team {team}."
+    return f"It is handed to the team {words.team(team)}."
 
 
 def teams() -> list[str]:
@@ -152,14 +153,14 @@ def team_has_seen(workflow_id: int, *, user: User, reason: str, seen: Collection
         is_outside = not user.groups.filter(name=note.team).exists()
         told: dict[str, Any] = {"team": note.team, **({"outside": True} if is_outside else {})}
         record_event(workflow_id, Event.Kind.TEAM_HAS_SEEN, user, reason=reason, **told)
-    return f"It is seen to for the team {note.team}{', in which you are not' * is_outside}."
+    return f"It is seen to for the team {words.team(note.team)}{', in which you are not' * is_outside}."
 
 
 def why_not_of_team(team: str, user: User) -> str:
     """Why `user` may not say for the team that it has seen to a workflow; empty if they may."""
     if user.has_perm(ASSIGN) or user.groups.filter(name=team).exists():
         return ""
-    return f"It is with the team {team}, and you are not in it."
+    return f"It is with the team {words.team(team)}, and you are not in it."
 
 
 def asked() -> QuerySet[CaseNote]:

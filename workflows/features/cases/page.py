@@ -60,12 +60,15 @@ NOT_DEALT_WITH = Verb(
     operation=cases.not_dealt_with,
     applies=lambda row: bool(cases.acknowledged(row)),
     consequences=lambda row: [
-        "It is acknowledged no more, and comes back to the list of what needs a person, until somebody acts.",
+        of_person(
+            "It is acknowledged no more: “For you” lists it again, with those that need nobody if the patient was told "
+            "what to do."
+        ),
         "Nothing is called, and nothing is refunded or reversed.",
     ],
     seen=(("seen", cases.acknowledged),),
     asks="Take back the acknowledgement of {}",
-    done="It needs a person again.",
+    done="The acknowledgement is taken back.",
     rare=True,
 )
 ASK_LEAD = Verb(
@@ -103,7 +106,7 @@ HAND_TO_TEAM = Verb(
     applies=lambda row: row.status != Workflow.Status.COMPLETE,
     consequences=lambda row: [
         "The team finds it in “For you”, until one of them has seen to it or somebody acts on the workflow.",
-        *(f"It leaves the team {each.team}." for each in _handed(row)),
+        *(f"It leaves the team {words.team(each.team)}." for each in _handed(row)),
         "What you write stands among the notes on its page. Who may do what stays as it is.",
     ],
     form=TeamForm,
@@ -120,13 +123,13 @@ TEAM_HAS_SEEN = Verb(
     why_not=lambda row, user: next((cases.why_not_of_team(each.team, user) for each in _handed(row)), ""),
     consequences=lambda row: [
         *(
-            f"This ends what {each.actor} has asked the team {each.team} for. If you are not in that team, the history "
-            "says so."
+            f"This ends what {each.actor} has asked the team {words.team(each.team)} for. If you are not in that team, "
+            "the history says so."
             for each in _handed(row)
         ),
         "It leaves their “For you”, unless it is there for another reason.",
     ],
-    named=lambda row: ", ".join(each.team for each in _handed(row)),
+    named=lambda row: ", ".join(words.team(each.team) for each in _handed(row)),
     seen=(("seen", lambda row: [each.pk for each in _handed(row)]),),
     form=OptionalReasonForm,
     asks="Mark {} as seen to by the team",
@@ -171,7 +174,7 @@ def lines(row: Workflow) -> Iterator[Note]:
     """Who asked a lead, or handed it to a team, and when."""
     for each in _handed(row):
         when = words.clock(each.lead_asked_at)
-        yield Note(f"{each.actor} handed it to the team {each.team} at {when}: see the notes.")
+        yield Note(f"{each.actor} handed it to the team {words.team(each.team)} at {when}: see the notes.")
     for each in _asking(row):
         if at := each.lead_asked_at:
             yield Note(f"{each.actor} asked a lead at {words.clock(at)} to see to it: see the notes.")

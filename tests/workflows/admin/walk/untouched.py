@@ -24,7 +24,7 @@ BUTTON = "the button is the decision: the page has said what it does"
 DJANGOS = "Django's own: it saves what is there already"
 NEEDS_NEITHER = {
     "workflows_workflow_run_now: Run now workflow N": "nothing is refused, reversed or answered by it",
-    "workflows_workflow_team_has_seen: Mark workflow N as seen to by the team support lead": "nothing is decided by it",
+    "workflows_workflow_team_has_seen: Mark workflow N as seen to by the team Support leads": "it decides nothing",
     "workflows_workflow_resume: Resume workflow N": "nothing is refused, reversed or answered by it",
     "workflows_workflow_say_whether: Say whether the unclear call of workflow N happened": "it only asks",
     "workflows_workflow_follow_up given-up: Run a failed step again": "only one step has failed, and is named",

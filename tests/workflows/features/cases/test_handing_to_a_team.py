@@ -45,8 +45,8 @@ def test_the_team_finds_it_and_says_that_it_has_seen_to_it(as_: Login) -> None:
     offered = re.findall(r'<option value="([^"]+)"', support.get(f"{page}hand_to_team/").content.decode())
     assert offered == ["approver", "engineer", "support"]
     done = support.post(f"{page}hand_to_team/", {"team": "engineer", "reason": WHY}, follow=True).content.decode()
-    assert "It is handed to the team engineer." in done
-    assert (WHY in done, "some-support handed it to the team engineer at" in done) == (True, True)
+    assert "It is handed to the team Engineers." in done
+    assert (WHY in done, "some-support handed it to the team Engineers at" in done) == (True, True)
     assert (
         listed(engineer, "teams")
         == listed(engineer, "you")
@@ -56,12 +56,12 @@ def test_the_team_finds_it_and_says_that_it_has_seen_to_it(as_: Login) -> None:
     assert listed(approver, "teams") == listed(approver, "you") == []
     seen = re.findall(r'name="seen" value="(\d+)"', engineer.get(f"{page}team_has_seen/").content.decode())
     asked = engineer.get(f"{page}team_has_seen/").context
-    assert asked["asks"] == f"Mark workflow {row.pk} as seen to by the team engineer"
-    assert "what some-support has asked the team engineer for" in asked["consequences"][0]
-    assert ">Mark as seen to by the team engineer</a>" in engineer.get(f"{page}change/").content.decode()
+    assert asked["asks"] == f"Mark workflow {row.pk} as seen to by the team Engineers"
+    assert "what some-support has asked the team Engineers for" in asked["consequences"][0]
+    assert ">Mark as seen to by the team Engineers</a>" in engineer.get(f"{page}change/").content.decode()
     refused = approver.post(f"{page}team_has_seen/", {"seen": seen}, follow=True).content.decode()
-    assert "It is with the team engineer, and you are not in it." in refused
-    for answer in ("It is seen to for the team engineer.", "It is not with that team any more"):
+    assert "It is with the team Engineers, and you are not in it." in refused
+    for answer in ("It is seen to for the team Engineers.", "It is not with that team any more"):
         assert answer in engineer.post(f"{page}team_has_seen/", {"seen": seen}, follow=True).content.decode()
     assert listed(engineer) == []
     told = Event.objects.filter(workflow=row).exclude(actor="").order_by("id").values_list("kind", "actor", "detail")
@@ -92,10 +92,10 @@ def test_only_the_team_or_a_lead_says_that_it_is_seen_to(boss: User) -> None:
         row = rows.failed()
         cases.hand_to_team(row.pk, user=boss, team="engineer", reason=WHY)
         seen = [cases.handed().get().pk]
-        with pytest.raises(NotAllowed, match="It is with the team engineer, and you are not in it"):
+        with pytest.raises(NotAllowed, match="It is with the team Engineers, and you are not in it"):
             cases.team_has_seen(row.pk, user=sue, reason="", seen=seen)
         told = cases.team_has_seen(row.pk, user=member, reason="", seen=seen)
-        assert told.endswith(", in which you are not." if member == lead else "for the team engineer.")
+        assert told.endswith(", in which you are not." if member == lead else "for the team Engineers.")
         said = history.line(Event.objects.latest("id"), Wording()).text
         assert said == f"The team engineer{', by somebody who is not in it' * (member == lead)}"
 

@@ -49,7 +49,7 @@ def test_what_was_acknowledged_comes_back_to_the_list(as_: Login, make: Callable
     assert "Take back the acknowledgement" in [verb.label for verb, _ in support.get(f"{page}change/").context["verbs"]]
     seen = re.findall(r'name="seen" value="(\d+)"', support.get(f"{page}not_dealt_with/").content.decode())
     assert listed(support) == []
-    for answer in ("It needs a person again.", "is not so any more"):
+    for answer in ("The acknowledgement is taken back.", "is not so any more"):
         sent = support.post(f"{page}not_dealt_with/", {"seen": seen, "reason": WHY}, follow=True)
         assert answer in sent.content.decode()
     assert "Acknowledged by" not in sent.content.decode()

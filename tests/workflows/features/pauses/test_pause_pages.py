@@ -34,7 +34,7 @@ def test_support_pauses_one_and_resumes_it(as_: Login) -> None:
     shown = read(support, f"{page}change/")
     assert re.search(rf"Paused by some-support until .+: {WHY} It goes on when somebody resumes it\.", shown)
     assert "3000" not in shown
-    assert "Our team has paused this to look at it, and goes on with it after that. We expect that by" in shown
+    assert "This is paused for now, and we go on with it after that. We expect that by" in shown
     assert re.search(rf"Paused by a person.+Until .+: {WHY}", shown)
     assert f'href="{page}run_now/"' not in done
     context = support.get(f"{page}change/").context
