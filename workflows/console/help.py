@@ -79,6 +79,7 @@ WORDS = (
         "Reveal",
         "Show values of a patient that are masked, for a purpose. Your name and the purpose are on record first.",
     ),
+    ("Audit", "Who did what, who looked at whom, and who revealed what. Auditors read it: ask one of them."),
     ("Pause this one", "Nothing wakes it until somebody resumes it. At the end that you name it is overdue."),
     ("Deputy", "A colleague who is asked in place of somebody who is away. The history names both."),
     ("Proposal", "What a program asks for with somebody's API key. Another person approves it, or nothing is done."),

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 
 from workflows import operations
-from workflows.console.verbs import KEPT, ReasonForm, Verb, reason_field
+from workflows.console.verbs import ReasonForm, Verb, reason_field
 from workflows.definition import definitions
 from workflows.models import Workflow
 from workflows.telling import words
+from workflows.wording import of_person
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 
 class RevealForm(ReasonForm):
     fields_asked = forms.MultipleChoiceField(label="What", widget=forms.CheckboxSelectMultiple)
-    reason = reason_field(f"What you need it for. {KEPT}", label="Purpose")
+    reason = reason_field(
+        of_person("What you need it for. Kept in the audit, with your name. No patient data, please."), label="Purpose"
+    )
     field_order = ("fields_asked", "reason")
 
     def __init__(self, *args: Any, row: Workflow, **kwargs: Any) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from workflows.extension import Extension, InBar, Panel
-from workflows.operations.guards import VIEW_AUDIT
+from workflows.operations.guards import REVEAL, VIEW_AUDIT
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -24,4 +24,5 @@ class AuditExtension(Extension):
         return {"audit": page.view, "audit_export": page.export}
 
     def panels(self, workflow: Workflow, user: User) -> Iterable[Panel]:
-        return [Panel("caller", "admin/workflows/workflow/looked.html")] if user.has_perm(VIEW_AUDIT) else []
+        may_ask = user.has_perm(VIEW_AUDIT) or user.has_perm(REVEAL)  # who looks at patients learns who can tell of it
+        return [Panel("caller", "admin/workflows/workflow/looked.html")] if may_ask else []
