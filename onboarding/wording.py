@@ -177,6 +177,21 @@ CODES = {
     "token_invalid": CodeWords("The access to the account was refused.", _LATER, ours=True),
     "too_many_requests": CodeWords("A service got too many calls at once.", _LATER, passing=True),
     "unavailable": CodeWords("A service was not available.", _LATER, passing=True),
+    **{
+        f"unknown_{name}": CodeWords(
+            f"A service does not know the {label}. If somebody has answered here that a call happened, look at the "
+            "reference that they gave. An engineer has to look before it is retried.",
+            _LATER,
+            ours=True,
+        )
+        for name, label in {
+            "card": "card",
+            "charge": "charge",
+            "enrollment": "enrolment",
+            "policy": "policy",
+            "visit": "visit",
+        }.items()
+    },
     "unknown_patient": CodeWords("A service does not know the patient. An engineer has to look.", _LATER, ours=True),
     "unreachable": CodeWords("A service could not be reached.", _LATER, passing=True),
 }

@@ -99,7 +99,10 @@ def _number(field: type[forms.IntegerField], *, limits: Sequence[Any], info: Fie
 
 
 def _uuid(*, limits: Sequence[Any], info: FieldInfo) -> forms.Field:
-    return forms.UUIDField(widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}))
+    return forms.UUIDField(
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
+        error_messages={"invalid": "Not of this kind: it has 32 digits and letters from a to f, and dashes."},
+    )
 
 
 def _date(*, limits: Sequence[Any], info: FieldInfo) -> forms.Field:

@@ -54,12 +54,18 @@ class AnswerForm(YesForm):
         super().__init__(data, asked=asked)
         self.model = model
         self.fields = {name: field_of(info) for name, info in model.model_fields.items()}
+        self.examples = wording.examples if wording else {}
         for name, info in model.model_fields.items():
             self.fields[name].label = info.title or label_of_result(wording or Wording(), name)
-            if example := wording and wording.examples.get(name):
+            if example := self.examples.get(name):
                 self.fields[name].help_text = f"{self.fields[name].help_text} For example {example}".strip()
 
     def clean(self) -> None:
+        if self.errors:
+            return
+        for name, value in [*self.cleaned_data.items()]:
+            if str(value) == self.examples.get(name):  # it would stand for the real one, and what follows would fail
+                self.add_error(name, "This is the example. Type what its service shows.")
         if self.errors:
             return
         given = {name: value for name, value in self.cleaned_data.items() if self._is_given(name, value)}

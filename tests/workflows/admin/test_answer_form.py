@@ -13,6 +13,7 @@ from django import forms
 from pydantic import AliasChoices, BaseModel, Field, SecretStr, field_serializer, model_validator
 
 from workflows.console.answer_form import AnswerForm, ResultForm, UndoForm, YesForm
+from workflows.wording import Wording
 
 
 class Colour(Enum):
@@ -232,3 +233,12 @@ def test_json_is_empty_until_somebody_types_an_empty_list_is_an_answer_and_an_id
 )
 def test_of_a_call_what_is_no_answer_is_refused(asks: type[YesForm], typed: dict[str, str], said: str) -> None:
     assert said in str(asks({f"answer-{name}": text for name, text in typed.items()}).errors)
+
+
+def test_the_example_is_no_answer() -> None:
+    """It would stand for the real reference, and what is called next would fail."""
+    wording = Wording(examples={"name": "ch_3f9a1c"})
+    given = {f"answer-{name}": each for name, each in GIVEN.items()}
+    shown = AnswerForm(Everything, {**given, "answer-name": "ch_3f9a1c"}, wording=wording)
+    assert shown.errors == {"name": ["This is the example. Type what its service shows."]}
+    assert shown.answer == {}
