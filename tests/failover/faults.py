@@ -112,7 +112,8 @@ def _fill_disk(cluster: Cluster, node: Node) -> None:
 def _fill_disk_for_a_while(cluster: Cluster, node: Node) -> None:
     """PostgreSQL refuses to write, but lives, so Patroni lets it lead: somebody has to free the disk."""
     _fill_disk(cluster, node)
-    time.sleep(2 * AWAY)
+    wait_until(lambda: not page.is_stored(cluster), seconds=AWAY, what=lambda: "the page says that nothing is stored")
+    time.sleep(AWAY)
     (node.data.parent / "full").unlink()
 
 

@@ -10,7 +10,12 @@ import re
 from tests.failover.cluster import Cluster, Node, wait_until
 from tests.runbook import Reader
 
-WHO_LEADS, NOBODY_LEADS, WITHOUT_PATRONI = "2. Who leads?", "Nobody leads", "PostgreSQL runs without its Patroni"
+IS_IT_OVER, WHO_LEADS, NOBODY_LEADS, WITHOUT_PATRONI = (
+    "1. Is it over?",
+    "2. Who leads?",
+    "Nobody leads",
+    "PostgreSQL runs without its Patroni",
+)
 
 
 def on_host_of(cluster: Cluster, node: Node) -> Reader:
@@ -38,3 +43,11 @@ def require_that_it_is_over(cluster: Cluster) -> None:
         return sorted(role for role, _, _ in rows) == members and len({each[2] for each in rows}) == 1 and well == 3
 
     wait_until(is_over, seconds=30, what=lambda: reader.types(WHO_LEADS))
+
+
+def is_stored(cluster: Cluster) -> bool:
+    """Whether the page's own test says that submissions are stored."""
+    reader = on_host_of(cluster, cluster.primary())
+    reader.environ["DATABASE_URL"] = cluster.url(haproxy=True)
+    (test,) = re.findall(r"^# (timeout 10 psql .*)$", reader.blocks("console", IS_IT_OVER)[0], re.M)
+    return "not stored" not in reader.runs(test)

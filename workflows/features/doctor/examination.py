@@ -24,7 +24,14 @@ def examine() -> list[Finding]:
     except Error as error:
         place = sqlstates.host_port(connection.alias)
         what = f"The database at {place} cannot be reached: {sqlstates.loggable(error)}."
-        return [Finding(Level.CRITICAL, "database", what, "Start PostgreSQL, or mend DATABASE_URL and the way there.")]
+        return [
+            Finding(
+                Level.CRITICAL,
+                "database",
+                what,
+                "Bring it back (with Patroni: docs/how-to/lost-primary.md), or mend DATABASE_URL and the way there.",
+            )
+        ]
     found = [finding for look in (*server.LOOKS, installation.migrations) for finding in _look(look)]
     if not any(finding.about == "migrations" for finding in found):  # the other checks read this release's tables
         looks = [*installation.LOOKS, *(look for each in installed() for look in each.looks)]
@@ -38,6 +45,7 @@ def _look(look: Look) -> Iterator[Finding]:
             with connection.cursor() as cursor:
                 cursor.execute("SELECT set_config('statement_timeout', %s, true)", [LONGEST_LOOK])
             found = list(look())
+            transaction.set_rollback(True)  # nothing is stored, and a COMMIT could wait for a standby
     except DatabaseError as error:
         cure = "The SQLSTATE says why. A role that lacks a right: GRANT pg_monitor TO it."
         found = [_not_known(look, f"PostgreSQL refused: {sqlstates.loggable(error)}", cure)]

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from django.db import connection
+from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
 from workflows.features.doctor.findings import Finding, Level
-from workflows.postgres import migrating, server_log
-from workflows.postgres.statements import fetch_all, fetch_row
+from workflows.postgres import migrating, server_log, sqlstates
+from workflows.postgres.statements import execute, fetch_all, fetch_row
 from workflows.wording import length
 
 # A claim takes as long as its workflow's steps; the transaction of a backup or report takes minutes.
@@ -32,6 +32,7 @@ DEAD_TIMES, DEAD_ROWS = 3.0, 50_000
 # Shares of the connections that are not reserved for the superuser.
 MANY_SESSIONS, TOO_MANY_SESSIONS = 0.8, 0.95
 CLOCKS_DIFFER = timedelta(seconds=5)
+DISK_FULL = "53100"
 
 
 def is_read_only() -> Iterator[Finding]:
@@ -54,6 +55,19 @@ def synchronous() -> Iterator[Finding]:
         what = f"No standby is there that a COMMIT waits for ({names}): nothing is stored, and the intake answers 503."
         cure = "Start one. End no session that waits (SyncRep): docs/how-to/lost-primary.md."
         yield Finding(Level.CRITICAL, "synchronous", what, cure)
+
+
+def room() -> Iterator[Finding]:
+    """A table can grow: a full disk refuses submissions, while what needs no new page is stored."""
+    try:
+        with transaction.atomic():
+            execute("CREATE TEMP TABLE doctor_room AS SELECT repeat('x', 1000) FROM generate_series(1, 2000)", [])
+            transaction.set_rollback(True)
+    except DatabaseError as error:
+        if sqlstates.sqlstate(error) == DISK_FULL:
+            what = "The server's disk is full: nothing can be stored, and workers that live cannot say so."
+            cure = "Make room: docs/operations.md, OnrampDiskFull. Restart nothing, and delete nothing of PostgreSQL's."
+            yield Finding(Level.CRITICAL, "disk", what, cure)
 
 
 def pooler() -> Iterator[Finding]:
@@ -270,6 +284,7 @@ def locks() -> Iterator[Finding]:
 LOOKS = [
     is_read_only,
     synchronous,
+    room,
     pooler,
     clocks,
     durability,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from contextlib import ExitStack
 from threading import Thread
 
@@ -11,6 +14,7 @@ from django.db import connection
 from config.embedded.accounts import account_of, run_as
 from config.embedded.server import Server
 from tests.acceptance.test_synchronous import wait_for
+from tests.config.embedded.servers import a_folder_that_all_can_enter
 from tests.engine import another_connection
 from tests.processes import until
 from tests.workflows.features.doctor.conftest import SETTINGS
@@ -106,6 +110,23 @@ def test_a_standby_counts_while_it_follows(bad_server: Server) -> None:
         until(lambda: surroundings.server().standbys == 1)
         standby.close()
     until(lambda: surroundings.server().standbys == 0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small disk")
+def test_a_disk_that_is_full(bad_server: Server) -> None:
+    assert told(server.room) == []
+    with a_folder_that_all_can_enter() as folder, ExitStack() as stack:
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "small", str(folder)], check=False)
+        if mounted.returncode:
+            pytest.skip("Nothing can be mounted here.")
+        stack.callback(subprocess.run, ["umount", str(folder)], check=True)
+        shutil.chown(folder, bad_server.data.owner())
+        execute(f"CREATE TABLESPACE small LOCATION '{folder}'", [])
+        stack.callback(execute, "DROP TABLESPACE small", [])
+        execute("SET temp_tablespaces = small", [])
+        level, what = only(server.room)
+        execute("RESET temp_tablespaces", [])
+    assert (level, "disk is full" in what) == (Level.CRITICAL, True)
 
 
 def test_a_prepared_transaction_that_was_forgotten(bad_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
