@@ -74,6 +74,7 @@ def retry(
             if second is None or to_confirm is None:
                 return sentence
             told = two_people.confirm(to_confirm, user=second)
+            user = second  # as when one is retried: the history names who confirmed it, and who said so first
         return retry_with_family(workflow, user, reason, begun=not in_bulk, **told)
 
 

@@ -442,6 +442,8 @@ def test_many_are_charged_again_when_a_second_person_who_may_has_approved_it(
         return
     assert to_rest(workflow).status == "COMPLETE"
     assert (state(), Confirmation.objects.get().decided_by) == ("confirmed", second)
+    told = Event.objects.get(kind="retried")
+    assert (told.actor, told.detail["first"]) == (second.username, first.username), "the history names both"
 
 
 def test_a_step_that_is_gone_may_be_the_charge_renamed(bank: Bank, first: User, second: User) -> None:
