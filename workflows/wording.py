@@ -117,9 +117,9 @@ class Wording:
     """The words of one workflow type.
 
     `title` is that of the type ("Onboarding"). `steps` and `codes` are by the names in the code; `results` labels the
-    fields that calls return ("charge_id": "Charge"), and `examples` has a value of each. `caller` are the fields by
-    which a caller is verified; `aim` is for what to tell the patient. `same_business` says what workflows with one
-    business key are for ("the same patient and program").
+    fields that calls return ("charge_id": "Charge"), and `examples` has a value of each (of a reference it is refused
+    as an answer). `caller` are the fields by which a caller is verified; `aim` is for what to tell the patient.
+    `same_business` says what workflows with one business key are for ("the same patient and program").
     """
 
     title: str = ""

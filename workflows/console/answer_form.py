@@ -64,7 +64,9 @@ class AnswerForm(YesForm):
         if self.errors:
             return
         for name, value in [*self.cleaned_data.items()]:
-            if str(value) == self.examples.get(name):  # it would stand for the real one, and what follows would fail
+            # It would stand for the real reference, and what follows would fail. A word, or an amount, may be the same.
+            is_reference = isinstance(self.fields[name], forms.CharField) and any(map(str.isdigit, str(value)))
+            if is_reference and str(value) == self.examples.get(name):
                 self.add_error(name, "This is the example. Type what its service shows.")
         if self.errors:
             return

@@ -242,3 +242,6 @@ def test_the_example_is_no_answer() -> None:
     shown = AnswerForm(Everything, {**given, "answer-name": "ch_3f9a1c"}, wording=wording)
     assert shown.errors == {"name": ["This is the example. Type what its service shows."]}
     assert shown.answer == {}
+    wording = Wording(examples={"name": "Ada", "size": "small", "pieces": GIVEN["pieces"]})
+    shown = AnswerForm(Everything, {**given, "answer-name": "Ada"}, wording=wording)
+    assert (shown.errors, shown.answer["name"]) == ({}, "Ada"), "words, choices and numbers may be those of the example"
