@@ -353,7 +353,7 @@ def test_the_past_is_read_by_its_index_and_no_further_than_the_last_decision() -
         parameters = {"workflow_id": workflow.pk, "due_since": workflow.invisible_until}
         rows = other.execute(f"EXPLAIN (ANALYZE, BUFFERS) {_PAST}", parameters)
         plan = "\n".join(line for (line,) in rows)
-    assert "Seq Scan" not in plan
+    assert "Seq Scan on workflows_attempt" not in plan  # an empty table of events may be read as it is
     assert plan.count("attempt_unique_number") == 2
     buffers = int(plan.split("Buffers: shared hit=")[1].split()[0])
     assert buffers <= 12, plan

@@ -282,7 +282,7 @@ def test_every_other_table_is_read_by_an_index(db: None) -> None:
     tables = {"workflows_workflow", "workflows_event", "workflows_effect"}
     scanned = [each for each in _nodes(json.loads(plan)[0]["Plan"]) if each.get("Relation Name") in tables]
     assert len(scanned) == 4
-    assert all("Index" in each["Node Type"] for each in scanned), [each["Node Type"] for each in scanned]
+    assert "Seq Scan" not in [each["Node Type"] for each in scanned]
 
 
 def _nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
