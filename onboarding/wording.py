@@ -159,6 +159,11 @@ CODES = {
         "A service does not know what we asked for. An engineer has to look.", _LATER, ours=True
     ),
     "not_ready": CodeWords("A service was not ready.", _LATER, passing=True),
+    "profile_locked": CodeWords(
+        "Somebody had the patient's profile open in the profiles service, so it could not be saved.",
+        _LATER,
+        passing=True,
+    ),
     "program_full": CodeWords("The program is full.", "The program is full, so we could not enrol you."),
     "refused": CodeWords("A service refused, and did not say why.", _LATER, ours=True),
     "session_expired": CodeWords(

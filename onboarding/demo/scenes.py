@@ -28,6 +28,7 @@ from workflows.errors import NotAllowed
 from workflows.features.bulk import operations as bulk
 from workflows.features.by_hand import operations as by_hand_calls
 from workflows.features.corrections import operations as corrections
+from workflows.features.doubts import operations as doubts
 from workflows.features.pauses import operations as pauses
 from workflows.models import BulkOperation, ManualTask, Service, State, Workflow
 from workflows.operations.retrying import ended_at
@@ -42,6 +43,8 @@ PAUSES = {
     "Paused until the patient calls again": timedelta(days=2),
     "A pause that is over: somebody has to resume it": timedelta(seconds=1),
 }
+
+LOCKED = "A failure that support can retry: somebody had the patient's profile open, and has closed it"
 
 OUTAGE = {"service": "insurance", "operation": None, "kind": "status", "status": 503}
 
@@ -127,6 +130,13 @@ def do_by_hand(workflow: int, who: Who) -> None:
     )
 
 
+def ask_people(workflow: int, who: Who) -> None:
+    """A lead wants to say what became of a call, because the worker looks it up in vain."""
+    calls = doubts.in_doubt(Workflow.objects.get(pk=workflow))
+    seen, reason = [each.call_number or 0 for each in calls], "The patient asks whether the card was charged."
+    doubts.ask(workflow, user=who("support lead"), seen=seen, reason=reason)
+
+
 def retry_together(keys: Sequence[UUID], who: Who) -> None:
     """Retry these by a bulk operation, once all of them have failed; otherwise raise NotAllowed."""
     failed = Workflow.objects.filter(idempotency_key__in=keys, status=Workflow.Status.FAILED)
@@ -144,7 +154,7 @@ def scenes(seed: int) -> list[Scene]:
         """A new sample. The insurance service is down, so only a sample that should wait for it has a policy."""
         return next(found for each in seeds if bool((found := sample(kind, each)).payload["insurance"]) == insured)
 
-    def fault(of: Sample, service: str, operation: str, kind: str, times: int, **more: Any) -> Fault:
+    def fault(of: Sample, service: str, operation: str, kind: str, times: int | None, **more: Any) -> Fault:
         strikes = {"idempotency_key": str(of.idempotency_key), "count": times}
         return {"service": service, "operation": operation, "kind": kind, **strikes, **more}
 
@@ -155,7 +165,8 @@ def scenes(seed: int) -> list[Scene]:
     corrected, mended = new(Kind.NET_NEW), [new(Kind.NET_NEW) for _ in range(2)]
     together = [*(new(Kind.CARD_DECLINED) for _ in range(2)), *mended]
     keys = [each.idempotency_key for each in together]
-    wanted, by_hand = new(Kind.NET_NEW), new(Kind.NET_NEW)
+    wanted, by_hand, charged = new(Kind.NET_NEW), new(Kind.NET_NEW), new(Kind.NET_NEW)
+    locked = [new(Kind.NET_NEW) for _ in range(3)]
     paused = [new(Kind.LINKED) for _ in PAUSES]
     reviews = [new(Kind.CLINICAL_REVIEW) for _ in range(4)]
     parked = [new(Kind.NET_NEW, insured=True) for _ in range(5)]
@@ -166,6 +177,16 @@ def scenes(seed: int) -> list[Scene]:
             Expected(State.WAITING, "", _up_to(unclear, "visits", "start_visit")),
             # It starts the visit, but the answer is lost.
             (fault(unclear, "visits", "start_visit", "drop_after", 1),),
+        ),
+        Scene(
+            "An unclear charge: its answer was lost, and the payments service refuses to look it up",
+            charged,
+            Expected(State.WAITING, "", _up_to(charged, "payments", "charge")),
+            (
+                fault(charged, "payments", "charge", "drop_after", 1),
+                fault(charged, "payments", "find_charge", "status", None, status=422),
+            ),
+            Act(State.RETRYING, ask_people),
         ),
         Scene(
             "A refund that failed three times, and waits for a person",
@@ -182,6 +203,15 @@ def scenes(seed: int) -> list[Scene]:
             "The same patient once more, from a second tab: it waits for what becomes of the first",
             twice,
             Expected(State.WAITING, "", Counter()),
+        ),
+        *(
+            Scene(
+                LOCKED,
+                each,
+                Expected(State.FAILED, "profile_locked", _up_to(each, "profiles", "update_phone_number")),
+                (fault(each, "profiles", "update_address", "status", 1, status=409, code="profile_locked"),),
+            )
+            for each in locked
         ),
         Scene(
             "A card that was declined",
@@ -280,7 +310,7 @@ def sights(played: Sequence[Scene], found: Mapping[UUID, Result]) -> Iterator[tu
         elif about == BULK and (last := BulkOperation.objects.exclude(state="draft").order_by("-pk").first()):
             yield about, reverse("admin:workflows_bulkoperation_change", args=[last.pk])
         elif first.sample.needs_review:
-            yield about, reverse("admin:workflows_manualtask_changelist")
+            yield about, f"{reverse('admin:workflows_manualtask_changelist')}?whose=all&kind=task"
         else:
             yield about, reverse("admin:workflows_workflow_change", args=[found[first.key].id])
 

@@ -203,6 +203,8 @@ SAYS = {
     "One that was cancelled": "refunded",
     "One that failed, was retried": "Complete since",
     "Reviews that wait": "demo-approver",
+    "An unclear charge": "may have been charged",
+    "A failure that support can retry": "patient&#x27;s profile open",
     "One whose address two leads corrected": "Corrected: ",
     "A correction of an address": "Approve the correction",
     "Done by hand": "by hand",

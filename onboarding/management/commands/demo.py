@@ -121,6 +121,7 @@ class Command(BaseCommand):
             "OUTBOX_DESTINATIONS": settings.OUTBOX_DESTINATIONS,
             "CONSOLE_URL": console,
             "EMAIL_URL": "",
+            "PAYMENTS_SEARCH_URL": f"{sandbox}/_answers/payments/{{key}}",
         }
 
         if sso:
