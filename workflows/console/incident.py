@@ -34,9 +34,12 @@ from workflows.models import Event, State, Workflow
 from workflows.models.failure import Cause, of_code
 from workflows.models.workflow import UNACKNOWLEDGED, is_parked_on
 from workflows.operations.bulk_verbs import MOST
+from workflows.operations.payments import would_charge_again
 from workflows.telling import words
 from workflows.telling.steps import title_of
 from workflows.wording import words_for_code
+
+FOR_LEADS = "A retry charges again what was refunded, so only a support lead may retry."
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +68,14 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
     ended = ends(*shown.window(now), cause)
     marks = [mark for each in installed() for mark in each.marks(cause, shown.key, now) if _may_see(mark, request)]
     step = title_of(wording_of_type(cause.workflow_type), cause.step) or words.plain(cause.step)
+    charges_again = left is not None and {*left.newest} <= would_charge_again(*left.newest)
+    is_for_leads = charges_again and not request.user.has_perm(operations.CANCEL_PAID)
     context = {
         **site.each_context(request),
         "now": now,
         "title": f"Failed at “{step}”" if step else "Failed",
         "small_print": f"Type {cause.workflow_type}, step {cause.step or 'none'}, code {cause.code or 'none'}.",
-        "standing": " ".join(_told(cause, left)),
+        "standing": " ".join([*_told(cause, left), *([FOR_LEADS] if is_for_leads else [])]),
         "tone": "failed" if left else "good",
         "left": left,
         "these": _these(left) if left else "",
@@ -84,6 +89,7 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
         "asked": len(left.newest) if left else len(still.newest) if still else 0,
         "list_url": links.failures_of(cause),
         "assign_url": f"{reverse('admin:assign_failures')}?{links.query(cause)}" if left else "",
+        "retries": request.user.has_perm(operations.RETRY) and not is_for_leads,
         "assigns_causes": request.user.has_perm(operations.ACKNOWLEDGE),
         "name_of_all": ALL,
         "panels": by_place(panel for each in installed() for panel in each.incident(cause, left or still, request)),

@@ -177,3 +177,16 @@ def test_a_button_takes_no_more_than_a_bulk_operation_does(as_: Login, monkeypat
     assert "Retry these 3<" in support.get(incident(CAUSE)).content.decode()
     monkeypatch.setattr("workflows.console.incident.MOST", 2)
     assert "Retry 2 of these<" in support.get(incident(CAUSE)).content.decode()
+
+
+def test_a_retry_that_charges_each_of_them_again_is_offered_to_leads_alone(as_: Login) -> None:
+    def offered(group: str) -> tuple[bool, bool]:
+        page = as_(group).get(incident(Cause("onboarding", "charge", "card_declined"))).content.decode()
+        return 'value="retry"' in page, "charges again what was refunded, so only a support lead" in page
+
+    for _ in range(2):
+        rows.refunded()
+    assert offered("support") == (False, True)
+    assert offered("support lead") == (True, False)
+    rows.failed(workflow_type="onboarding")
+    assert offered("support") == (True, False), "the others are left out, and the preview says so"
