@@ -29,8 +29,9 @@ def arms_in_state(rows: Any, state: str) -> list[Rows]:
 
 
 def ids_of(arms: Sequence[Rows]) -> Rows:
-    """The primary keys of these rows; of each arm at most the limit and one."""
-    return together([arm.order_by().values("pk")[: COUNT_LIMIT + 1] for arm in arms])
+    """The primary keys of these rows, at most the limit and one."""
+    found = together([arm.order_by().values("pk")[: COUNT_LIMIT + 1] for arm in arms])
+    return found[: COUNT_LIMIT + 1] if len(arms) > 1 else found
 
 
 def with_ids(rows: Rows, ids: Iterable[int]) -> Rows:

@@ -18,7 +18,7 @@ from tests.plans import Plan, explained
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.test_paging import LIST, WORKERS
-from workflows.health import bounded, failures
+from workflows.health import bounded, failures, selecting
 from workflows.models import Workflow
 from workflows.models.xids import CurrentTransactionId
 
@@ -169,6 +169,16 @@ def test_the_open_attempts_are_hashed_and_not_compared_with_each_row_that_is_par
     plan = Workflow.objects.in_state("parked").order_by().values("pk")[:10_001].explain()
     assert "hashed SubPlan" in plan, plan
     assert "Anti Join" not in plan, plan
+
+
+def test_what_is_parked_on_several_services_is_counted_up_to_one_limit(
+    db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selecting, "COUNT_LIMIT", 2)
+    for service in ("insurance", "payments"):
+        for _ in range(3):
+            rows.parked(parked_on=service)
+    assert selecting.ids_of(selecting.arms_in_state(Workflow.objects.all(), "parked")).count() == 3
 
 
 def test_that_there_is_none_is_found_out_without_reading_the_others(boss: Client) -> None:
