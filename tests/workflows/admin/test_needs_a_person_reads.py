@@ -15,6 +15,7 @@ from django.utils import timezone
 from tests.workflows.admin.conftest import Login
 from workflows.health import bounded
 from workflows.health.needs_a_person import Item, Rank
+from workflows.health.open_tasks import NUMBER
 
 LIST = "/admin/needs-a-person/?"
 PAGES = [
@@ -105,3 +106,13 @@ def test_a_page_reads_as_much_of_a_large_table_as_of_a_small_one(as_: Login, mon
             # By other statistics of users the overdue thousand are read and sorted, three pages each. All: 30,000.
             assert pages(plans) < 5000, (url, place, plans)
             assert not {*scanned(plans)} & FILLED, (url, place)
+
+
+@pytest.mark.slow
+def test_the_open_tasks_are_counted_in_the_order_of_an_index(db: None) -> None:
+    fill(10_000, assignee=User.objects.create().pk)
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN {NUMBER}", {"limit": 1001})
+        plan = "\n".join(row for (row,) in cursor.fetchall())
+    assert "manual_task_open" in plan
+    assert "Sort" not in plan, plan
