@@ -36,10 +36,19 @@ class Whose(TextChoices):
 
 
 class Part(NamedTuple):
-    """Rows of tasks; if there is `among`, those of one team and type after the other."""
+    """Rows of tasks; if there is `among`, those of one team and type after the other.
+
+    If there is `of`, the rows are some of these: an index has these, and the others are told only one by one.
+    """
 
     rows: QuerySet[Any]
     among: Sequence[tuple[str, str]] | None = None
+    of: QuerySet[Any] | None = None
+
+    def filter(self, **conditions: Any) -> Part:
+        """Those that meet the conditions."""
+        of = self.of if self.of is None else self.of.filter(**conditions)
+        return self._replace(rows=self.rows.filter(**conditions), of=of)
 
 
 def tasks(user: User, whose: Whose | None, among: TeamsAndTypes) -> list[Part]:
@@ -54,10 +63,13 @@ def tasks(user: User, whose: Whose | None, among: TeamsAndTypes) -> list[Part]:
         case Whose.OTHERS:
             decides, types = _decides(user), {task_type for _, task_type in among}
             own = [each for each in among if decides(each)]
-            in_teams = found.filter(task_type__in=types, team__in={team for team, _ in own})
+            of_teams: dict[str, Any] = {"task_type__in": types, "team__in": {team for team, _ in own}}
+            in_teams = found.filter(**of_teams)
             requested = in_teams.requested_by(user).free_for(user)
+            claimed = ManualTask.objects.filter(state=ManualTask.State.OPEN, assignee__isnull=False, **of_teams)
+            taken = Part(in_teams.taken_from(user), of=claimed.exclude(assignee=user))
             rest = _of_each(found, (each for each in among if not decides(each)))
-            return [*rest, Part(in_teams.taken_from(user)), Part(requested)]
+            return [*rest, taken, Part(requested)]
         case Whose.MINE:  # they are few, and one index has those of a person
             found = found.held_by(user)
             return [Part(found.filter(task_type__in={task_type for _, task_type in among}))]

@@ -171,25 +171,23 @@ def page_and_count(asked: Asked, *, after: Item | None = None, most: int = PAGE 
     That is at most `bounded.people_limit` and one. One statement, unless there are more.
     """
     branches = branches_of(asked)
-    found, number = _counted(branches, most)
-    has_all = after is None and number <= bounded.people_limit()
-    return Page.of(found) if has_all else _page(branches, after, most), number
-
-
-def _page(branches: Branches, after: Item | None, most: int) -> Page:
-    found: list[Item] = []
+    compiled = {rank: _compiled(branches(rank)) for rank in Rank}
+    found, number = _counted([each for rank in Rank for each in compiled[rank]], most)
+    if after is None and number <= bounded.people_limit():
+        return Page.of(found), number
+    found = []
     for rank in Rank:
         if len(found) < most and (after is None or rank >= after.rank):
-            behind = after if after and rank == after.rank else None
-            found += _first(branches(rank), behind, limit=most - len(found))
-    return Page.of(found)
+            is_behind = after is not None and rank == after.rank
+            found += _first(_compiled(branches(rank), after) if is_behind else compiled[rank], most - len(found))
+    return Page.of(found), number
 
 
-def _counted(branches_of_rank: Branches, most: int) -> tuple[list[Item], int]:
+def _counted(compiled: Sequence[Compiled], most: int) -> tuple[list[Item], int]:
     """The first items of those that are counted, and how many these are. Those that are not may come before them."""
     # In order, because PostgreSQL could otherwise read all rows ever given up: it cannot know how few are left.
     limit = bounded.people_limit() + 1
-    sql, given = _all_of([each for rank in Rank for each in branches_of_rank(rank)], limit)
+    sql, given = _all_of(compiled, limit)
     if not sql:
         return [], 0
     with connection.cursor() as cursor:
@@ -241,13 +239,15 @@ def groups(asked: Asked, *, most: int | None = None) -> list[Group]:
 class Branch:
     """Rows of one source that an index has in the order of `since` and key.
 
-    If there is `among`, an index has those of each of these teams and types in that order.
+    If there is `among`, an index has those of each of these teams and types in that order. If there is `of`, those are
+    put in order, and then each is looked up, until there are enough that are among the rows.
     """
 
     source: int
     rows: QuerySet[Any]
     since: Combinable
     among: Sequence[tuple[str, str]] | None = None
+    of: QuerySet[Any] | None = None
     rank: Rank = Rank.REST
 
 
@@ -283,13 +283,13 @@ def _tasks(asked: Asked, of: Collection[Kind], since: Combinable, among: TeamsAn
     wanted = [each for each in among if kind_of(each[1]) in kinds and asked.task_type in ("", each[1])]
     found = for_whom.tasks(asked.user, asked.whose, wanted) if wanted else []
     if Kind.TASK in kinds and asked.user.has_perm(ASSIGN):
-        found = [each._replace(rows=each.rows.filter(lead_asked_at=None)) for each in found]  # they have their own rank
+        found = [each.filter(lead_asked_at=None) for each in found]  # they have their own rank
     return _of_tasks(asked, found, since)
 
 
 def _of_tasks(asked: Asked, found: Sequence[Part], since: Combinable) -> list[Branch]:
     late = {"due_at__lte": timezone.now()} if asked.only_overdue else {}
-    return [Branch(OF_TASKS, each.rows.filter(**late), since, each.among) for each in found]
+    return [Branch(OF_TASKS, each.rows, since, each.among, each.of) for each in (part.filter(**late) for part in found)]
 
 
 def _of_features(asked: Asked, *, is_late: bool) -> list[Branch]:
@@ -346,9 +346,9 @@ def kind_of(task_type: str) -> Kind:
 _LARGEST_KEY = 2**63 - 1
 
 
-def _first(branches: Sequence[Branch], after: Item | None, *, limit: int) -> list[Item]:
-    """The first items of all branches after a place, in order."""
-    sql, given = _all_of(branches, limit, after)
+def _first(compiled: Sequence[Compiled], limit: int) -> list[Item]:
+    """The first items of all branches, in order."""
+    sql, given = _all_of(compiled, limit)
     if not sql:
         return []
     with connection.cursor() as cursor:
@@ -365,7 +365,13 @@ def _sql(branch: Branch, after: Item | None) -> tuple[str, tuple[Any, ...]]:
     """SQL for the rows of a branch as items, or for those after a place, in order."""
     told = {"rank": Value(branch.rank.value), "at": branch.since, "source": Value(branch.source), "key": F("pk")}
     rows: QuerySet[Any] = _in_order(branch, after).annotate(**told).values_list(*told)
-    return rows.query.sql_with_params()
+    sql, given = rows.query.sql_with_params()
+    if branch.of is None:
+        return sql, given
+    # A subselect is not pulled into the sorted ones below it. `LIMIT 1`: or it would become a join.
+    looked_up = branch.rows.filter(pk=RawSQL("of.key", ())).annotate(is_one=Value(True)).values("is_one")[:1]
+    one, more = looked_up.query.sql_with_params()
+    return f"SELECT of.* FROM ({sql}) of WHERE ({one})", (*given, *more)  # noqa: S608 (the ORM's)
 
 
 def _in_order(branch: Branch, after: Item | None) -> QuerySet[Any]:
@@ -381,7 +387,7 @@ def _in_order(branch: Branch, after: Item | None) -> QuerySet[Any]:
 def _of_one(branch: Branch) -> QuerySet[Any]:
     """The rows of a branch; within `_all_of` those of one team and type after the other."""
     if branch.among is None:
-        return branch.rows
+        return branch.rows if branch.of is None else branch.of
     return branch.rows.filter(team=RawSQL("of.team", ()), task_type=RawSQL("of.task_type", ()))
 
 
@@ -392,21 +398,35 @@ def _apart(branch: Branch) -> list[QuerySet[Any]]:
     return [branch.rows.filter(team=team, task_type=task_type) for team, task_type in branch.among]
 
 
-def _all_of(branches: Sequence[Branch], most: int, after: Item | None = None) -> tuple[str, list[Any]]:
-    """SQL for the first rows of each branch as items, and its parameters; empty if that is nothing.
+class Compiled(NamedTuple):
+    """SQL for the rows of a branch as items, in order, and its parameters; it ends with `LIMIT %s`.
+
+    Django builds it once for the count and the page: that takes longer than to read the page.
+    """
+
+    sql: str
+    given: Sequence[Any]
+
+
+def _compiled(branches: Sequence[Branch], after: Item | None = None) -> list[Compiled]:
+    """SQL for each branch that has any rows, or for those after a place.
 
     LATERAL, so that PostgreSQL plans the tasks of all teams and types at once: planning takes longer than reading them.
     """
-    parts: list[str] = []
-    parameters: list[Any] = []
+    found: list[Compiled] = []
     for each in branches:
         with suppress(EmptyResultSet):
             sql, given = _sql(each, after)
-            sql = f"{sql} LIMIT {most}"
-            if each.among is not None:
-                of = "unnest(%s::text[], %s::text[]) AS of (team, task_type)"
-                sql = f"SELECT those.* FROM {of}, LATERAL ({sql}) those"  # noqa: S608 (the ORM's)
-                parameters += map(list, zip(*each.among, strict=True))
-            parts.append(f"({sql})")
-            parameters += given
-    return " UNION ALL ".join(parts), parameters
+            if each.among is None:
+                found.append(Compiled(f"{sql} LIMIT %s", given))
+                continue
+            of = "unnest(%s::text[], %s::text[]) AS of (team, task_type)"
+            sql = f"SELECT those.* FROM {of}, LATERAL ({sql} LIMIT %s) those"  # noqa: S608 (the ORM's)
+            found.append(Compiled(sql, [*map(list, zip(*each.among, strict=True)), *given]))
+    return found
+
+
+def _all_of(compiled: Sequence[Compiled], most: int) -> tuple[str, list[Any]]:
+    """SQL for the first rows of each branch as items, and its parameters; empty if that is nothing."""
+    given = [parameter for each in compiled for parameter in (*each.given, most)]
+    return " UNION ALL ".join(f"({each.sql})" for each in compiled), given

@@ -45,7 +45,7 @@ def open_tasks_by_type() -> list[OpenTasks]:
     return [OpenTasks(*each) for each in found]
 
 
-# LATERAL and LIMIT fix the order of the joins. The order and the limit are of one SELECT: for an order below, PostgreSQL
+# LATERAL and LIMIT fix the order of the joins. ORDER BY and LIMIT are of one SELECT: for an order below it, PostgreSQL
 # would sort all open tasks.
 NUMBER = """
     SELECT count(*) FROM (

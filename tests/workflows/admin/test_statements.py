@@ -21,6 +21,7 @@ from tests.workflows.features.brake.causes import open_cause
 from tests.workflows.features.outages.services import open_circuit
 from workflows.console.base import ConsoleAdmin
 from workflows.console.verbs import read_once
+from workflows.health import bounded
 from workflows.models import CircuitEvent, Workflow
 from workflows.models.xids import CurrentTransactionId
 
@@ -97,6 +98,23 @@ def test_a_page_takes_as_many_statements_for_many_rows_as_for_few(
     for number in range(3, 5):
         one_of_each(user, root, number)
     assert {page for page, number in taken().items() if number > few[page]} == set()
+
+
+def test_a_page_builds_no_more_sql_when_more_needs_a_person_than_is_counted(
+    as_: Login, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boss = as_("superuser")
+    for number in range(2):
+        one_of_each(User.objects.get(), rows.workflow(), number)
+
+    def built() -> dict[str, int]:
+        return {
+            page: [calls(boss, page) for _ in range(2)][1][0] for page in MOST_CALLS
+        }  # the first builds it for good
+
+    few = built()
+    monkeypatch.setattr(bounded, "PEOPLE_LIMIT", 1)
+    assert built() == few
 
 
 def test_what_is_read_once_for_a_page_is_kept_on_its_row_even_if_it_is_nothing() -> None:
