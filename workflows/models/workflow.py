@@ -48,6 +48,8 @@ TOLD_OF_A_FAILURE = [
     *("workflow_type", "current_step", "last_error_code", "last_error_class", "failed_release"),
     "acknowledged_failure",
 ]
+# What tells whether it rests until later: so that counts read only the index.
+REST = ["invisible_until", "compensating"]
 
 # Workflows that wait for a service or cause. Repeated next to its name, so that the planner finds the indexes.
 PARKED, PARKED_SQL = Q(status="PENDING") & ~Q(parked_on=""), "status = 'PENDING' AND parked_on <> ''"
@@ -319,17 +321,19 @@ class Workflow(models.Model):
                 name="workflow_cancelled", fields=["id"], condition=Q(status="FAILED", cancelled_at__isnull=False)
             ),
             models.Index(
-                name="workflow_waiting",
+                name="workflow_is_waiting",
                 fields=["id"],
+                include=REST,
                 condition=Q(status="PENDING", parked_on="") & ~Q(waiting_for=""),
             ),
             models.Index(
-                name="workflow_retrying",
+                name="workflow_is_retrying",
                 fields=["id"],
+                include=REST,
                 condition=Q(status="PENDING", parked_on="", waiting_for="", retry_count__gt=0),
             ),
             # in_state(): parked; console.workflow_list.ParkedFilter.
-            models.Index(name="workflow_parked_newest", fields=["parked_on", "id"], condition=PARKED),
+            models.Index(name="workflow_is_parked", fields=["parked_on", "id"], include=REST, condition=PARKED),
             # health.counts.failed_between; health.failures.between. The index has all that they read.
             models.Index(
                 name="workflow_failures",
@@ -357,11 +361,7 @@ class Workflow(models.Model):
                 condition=Q(status="PENDING") & ~Q(linking_id=None) & ~Q(wake_on=[]),
             ),
             # state.transitions.make_known_due, when a worker starts.
-            models.Index(
-                name="workflow_unknown_type",
-                fields=["workflow_type"],
-                condition=AWAITS_RELEASE,
-            ),
+            models.Index(name="workflow_unknown_type", fields=["workflow_type"], condition=AWAITS_RELEASE),
             # state.transitions.release_parked: the longest parked first. state.parking.names skips from name to name.
             models.Index(name="workflow_parked", fields=["parked_on", "invisible_until", "id"], condition=PARKED),
             # search.find; signals.store.ignore_late_signals.
