@@ -160,8 +160,8 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
             "In trouble: the maintenance task “wake expired” has failed since 2026-11-22 14:30 UTC.",
         ),
         # --- Services ---
-        ({"services": [down(since=None, parked=2)]}, "Slow: payments is down, 2 parked."),
-        ({"services": [down(parked=212)]}, "Slow: payments has been down since 14:02 UTC, 212 parked."),
+        ({"services": [down(since=None, parked=2)]}, "A service is down: payments is down, 2 parked."),
+        ({"services": [down(parked=212)]}, "A service is down: payments has been down since 14:02 UTC, 212 parked."),
         (
             {"services": [down(state=CircuitState.SUSPECTED)]},
             f"Well so far: payments may be down; {WELL.partition(': ')[2]}",
@@ -172,6 +172,10 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
             f"{WELL.partition(': ')[2]}",
         ),
         ({"services": [down(parked=5, state=CircuitState.CLOSED)]}, "Slow: payments is called again, 5 still parked."),
+        (
+            {"services": [down(state=CircuitState.HELD)]},
+            "A service is held: payments has been held since 14:02 UTC.",
+        ),
         # --- Steps where many fail ---
         (
             {"causes": [stopped(parked=41)]},
@@ -184,7 +188,8 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
         ),
         (
             {"causes": [stopped(elsewhere=True)]},
-            "Slow: “Enrol in the program” is left to workers of another release, and nothing waits for it.",
+            "A step is stopped: “Enrol in the program” is left to workers of another release, and nothing waits for "
+            "it.",
         ),
         (
             {"causes": [stopped(state=CircuitState.HELD)]},
@@ -202,9 +207,9 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
             "payments has been down since 14:02 UTC.",
         ),
         # --- People ---
-        ({"overdue": 2}, "Slow: 2 tasks are overdue."),
-        ({"overdue": 1, "overdue_waits": 1}, "Slow: 1 task is overdue; 1 wait is overdue."),
-        ({"overdue_waits": 2}, "Slow: 2 waits are overdue."),
+        ({"overdue": 2}, "People are needed: 2 tasks are overdue."),
+        ({"overdue": 1, "overdue_waits": 1}, "People are needed: 1 task is overdue; 1 wait is overdue."),
+        ({"overdue_waits": 2}, "People are needed: 2 waits are overdue."),
         # --- Money, and what somebody said in vain ---
         (
             {"overdue": 3, "urgent": {"effect_in_doubt": number(2), "undo_in_doubt": number(1)}},
@@ -216,9 +221,10 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
         ),
         (
             {"holding": 1, "undelivered": 2},
-            "Slow: 1 failed workflow holds money, and nobody has acknowledged it; 2 messages could not be delivered.",
+            "People are needed: 1 failed workflow holds money, and nobody has acknowledged it; 2 messages could not be "
+            "delivered.",
         ),
-        ({"refused": 1}, "Slow: 1 submission was refused at a queue."),
+        ({"refused": 1}, "Something stands still: 1 submission was refused at a queue."),
         (
             {"refused": 2, "left_with_broker": 3},
             "In trouble: 3 refused submissions are in a broker's dead letters only; 2 submissions were refused at "

@@ -12,7 +12,7 @@ from workflows.health import bounded, money_at_risk
 from workflows.health.bounded import Link
 from workflows.health.counts import Counts
 from workflows.health.figures import in_order
-from workflows.health.reasons import NAMED, WAITS_TOO_LONG, About, Level, Piece, Reason, of, reason, seconds
+from workflows.health.reasons import NAMED, VERDICTS, WAITS_TOO_LONG, About, Level, Piece, Reason, of, reason, seconds
 from workflows.health.workers import LongestDue
 from workflows.wording import length, of_person, plain
 
@@ -28,19 +28,11 @@ TIMES_THE_USUAL = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The state of the whole: that of its worst reason. The worst reasons come first.
-
-    `has_doubts`: all is well, but a feature names what may be wrong soon.
-    """
+    """The state of the whole: that of its worst reason. The worst reasons come first. `word` is what they come to."""
 
     level: Level
     reasons: tuple[Reason, ...]
-
-    has_doubts: bool = False
-
-    @property
-    def word(self) -> str:
-        return "Well so far" if self.has_doubts else self.level.word
+    word: str
 
     def __str__(self) -> str:
         return f"{self.word}: {'; '.join(map(str, self.reasons))}."
@@ -60,12 +52,18 @@ def judge(counts: Counts) -> Health:
         About.DECISIONS: _undecided(counts),
         About.TAKEN_BY_NOBODY: _taken_by_nobody(counts),
     }
-    found = in_order(ours, *(each.reasons(counts.at) for each in counts.figures))
-    if all(each.level == Level.WELL for each in found):
-        return Health(Level.WELL, (*found, *_well(counts)), has_doubts=bool(found))
+    parts = [ours, *(each.reasons(counts.at) for each in counts.figures)]
+    found = in_order(*({about: [(about, each) for each in part[about]] for about in part} for part in parts))
+    if all(each.level == Level.WELL for _, each in found):
+        # A feature may name what could be wrong soon.
+        word = "Well so far" if found else Level.WELL.word
+        return Health(Level.WELL, (*(each for _, each in found), *_well(counts)), word)
     # The sort is stable: reasons of one level stay in their order.
-    reasons = tuple(sorted(found, key=lambda each: -each.level))
-    return Health(reasons[0].level, reasons)
+    found.sort(key=lambda each: -each[1].level)
+    about, worst = found[0]
+    is_slow = worst.level == Level.SLOW
+    word = worst.verdict or (VERDICTS.get(about, worst.level.word) if is_slow else worst.level.word)
+    return Health(worst.level, tuple(each for _, each in found), word)
 
 
 def _well(counts: Counts) -> Iterator[Reason]:

@@ -15,7 +15,7 @@ NAMED = 3
 
 
 class Level(IntEnum):
-    """How bad it is. Slow: it recovers by itself or waits for a person. Trouble: it needs an engineer."""
+    """How bad it is. Slow: it recovers by itself or waits for people (`VERDICTS`). Trouble: it needs an engineer."""
 
     WELL = 0
     SLOW = 1
@@ -47,6 +47,17 @@ class About(IntEnum):
     OTHERS = auto()
 
 
+# The verdict if a reason about this is the worst, and no trouble. Of all others it is "Slow".
+VERDICTS = {
+    About.MONEY: "People are needed",
+    About.TASKS: "People are needed",
+    About.DECISIONS: "People are needed",
+    About.MESSAGES: "Something stands still",
+    About.TAKEN_BY_NOBODY: "Something stands still",
+    About.OTHERS: "Something stands still",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
     text: str
@@ -57,13 +68,14 @@ class Piece:
 class Reason:
     level: Level
     pieces: tuple[Piece, ...]
+    verdict: str = ""  # what Home says if it is the worst, in place of the words of its subject
 
     def __str__(self) -> str:
         return "".join(piece.text for piece in self.pieces)
 
 
-def reason(level: Level, *pieces: Piece) -> Reason:
-    return Reason(level, pieces)
+def reason(level: Level, *pieces: Piece, verdict: str = "") -> Reason:
+    return Reason(level, pieces, verdict)
 
 
 def of(count: Count, what: str) -> Piece:

@@ -103,7 +103,7 @@ def test_tasks_are_overdue_from_the_time_that_they_ought_to_be_decided_by(as_: L
     ended = task(due_at=now - HOUR)
     Workflow.objects.filter(pk=ended.workflow_id).update(status="FAILED", completed_at=now - 48 * HOUR)
     approver = as_("approver")
-    assert sentence(approver) == "Slow: 1 task is overdue."
+    assert sentence(approver) == "People are needed: 1 task is overdue."
     page = approver.get(links(approver)["1 task is overdue"]).content.decode()
     assert re.findall(r"/manualtask/(\d+)/change/", page) == [str(late.pk)]
 
@@ -113,7 +113,7 @@ def test_a_wait_is_overdue_from_the_time_that_it_ought_to_be_over_by(as_: Login)
     late = rows.overdue_wait()
     rows.overdue_wait(due=HOUR)
     support = as_("support")
-    assert sentence(support) == "Slow: 1 wait is overdue."
+    assert sentence(support) == "People are needed: 1 wait is overdue."
     page = support.get(links(support)["1 wait is overdue"]).content.decode()
     assert set(re.findall(r"/workflow/(\d+)/change/", page)) == {str(late.pk)}
 
@@ -152,7 +152,7 @@ def test_what_no_worker_will_ever_take_is_told_within_the_hour_and_listed(as_: L
     gone = rows.workflow(workflow_type="gone", **left)
     rows.complete(workflow_type="gone")
     boss = as_("superuser")
-    assert sentence(boss) == "Slow: 1 workflow waits for a release that knows its type."
+    assert sentence(boss) == "Something stands still: 1 workflow waits for a release that knows its type."
     refund = rows.compensating(workflow_type="gone", **left)
     late = {(twice := deferred(31 * MINUTE)).pk, deferred(2 * HOUR, "default").pk}
     FollowUp.objects.create(workflow=twice, step="tell", queue="nightly", due_at=timezone.now() - HOUR)
@@ -204,7 +204,7 @@ def test_it_leads_nobody_where_they_may_not_go(as_: Login) -> None:
     rows.parked()
     approver = as_("approver")
     said = sentence(approver)
-    assert said.startswith("Slow: a service has been down since ")
+    assert said.startswith("A service is down: a service has been down since ")
     assert said.endswith(", 1 parked.")
     shown = home(approver)
     assert "Live workers" not in shown

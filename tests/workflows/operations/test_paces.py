@@ -96,7 +96,7 @@ def test_what_is_held_is_said_and_is_not_called_stuck(key: str) -> None:
     assert judge(counts.read()).level == Level.TROUBLE
     rows.held_queue(key)
     told = judge(counts.read())
-    assert told.level == Level.SLOW
+    assert (told.level, told.word) == (Level.SLOW, "Held")
     assert "is held by ada until" in str(told)
     assert "1 wait to begin" in str(told)
     (finding,) = holds()

@@ -76,14 +76,13 @@ class Causes(Figures):
                 yield reason(Level.SLOW, step, Piece(" goes on again, "), of(each.parked, "still parked"))
                 continue
             if not needs_somebody(each):
-                yield reason(
-                    Level.SLOW, step, Piece(" is left to workers of another release, and nothing waits for it")
-                )
+                left = Piece(" is left to workers of another release, and nothing waits for it")
+                yield reason(Level.SLOW, step, left, verdict="A step is stopped")
                 continue
             how = "has been held" if each.state == CircuitState.HELD else "has failed for many"
-            left = [Piece(", left to workers of another release")] if each.service.elsewhere else []
+            to_others = [Piece(", left to workers of another release")] if each.service.elsewhere else []
             since = f" {how}{health.since(each, at)} ({name_of_code(each.service.code)})"
-            yield reason(Level.TROUBLE, step, Piece(since), *health.parked(each), *left)
+            yield reason(Level.TROUBLE, step, Piece(since), *health.parked(each), *to_others)
         if any(map(needs_somebody, troubled[NAMED:])):
             yield reason(Level.TROUBLE, Piece("other steps", Link("service")), Piece(" have failed for many, too"))
 

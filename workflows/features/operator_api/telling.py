@@ -164,7 +164,7 @@ def counts(read: Counts, user: User) -> Json:
     return {
         "at": read.at,
         "level": health.level.name.lower(),
-        "verdict": health.level.word,
+        "verdict": health.word,
         "reasons": ["".join(text for text, _ in pieces) for pieces in health.reasons],
         "states": {state.value: number(each.number) for state, each in read.states.items()},
         "numbers": {

@@ -190,7 +190,7 @@ class Services(Figures):
                 continue
             how = "held" if each.state == CircuitState.HELD else "down"
             is_down = f" has been {how}{since(each, at)}" if each.since else f" is {how}"
-            yield reason(Level.SLOW, service, Piece(is_down), *parked(each))
+            yield reason(Level.SLOW, service, Piece(is_down), *parked(each), verdict=f"A service is {how}")
         if len(troubled) > NAMED:
             yield reason(Level.SLOW, Piece("other services", Link("service")), Piece(" are in trouble, too"))
         suspected = [each for each in self.services if each.state == CircuitState.SUSPECTED and each not in troubled]

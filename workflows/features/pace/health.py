@@ -184,7 +184,7 @@ class Paces(Figures):
             waiting = Piece(f", {bounded.text(each.waiting)} wait to begin") if each.waiting else Piece("")
             if each.is_held and each.pace.held_until:
                 held = f" is held by {each.pace.held_by} until {times.brief(each.pace.held_until, at)}"
-                yield reason(Level.SLOW, link, Piece(held), waiting)
+                yield reason(Level.SLOW, link, Piece(held), waiting, verdict="Held")
             elif each.waiting and each.pace.per_second:
                 paced = f" goes at {each.pace.per_second:g} a second, as {each.pace.paced_by} has set it"
                 yield reason(Level.SLOW, link, Piece(paced), waiting)

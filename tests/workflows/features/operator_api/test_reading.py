@@ -151,7 +151,7 @@ def test_counts_are_those_of_home(as_: Login) -> None:
     client = as_("support lead")
     shown = client.get("/admin/").context
     told = Program(User.objects.get(username="some-support lead")).get("counts")
-    assert [told["verdict"], str(told["for_you"]["number"])] == [shown["health"].level.word, shown["needs_a_person"]]
+    assert [told["verdict"], str(told["for_you"]["number"])] == [shown["health"].word, shown["needs_a_person"]]
     assert [(each["label"], str(each["number"])) for each in told["numbers"].values()] == [
         (label, number) for label, number, _ in shown["numbers"]
     ]
