@@ -216,6 +216,18 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
             "In trouble: 2 unclear calls are overdue; 1 failed reversal is overdue.",
         ),
         (
+            {"in_doubt": {"effect_in_doubt": number(2), "undo_in_doubt": number(1)}},
+            "People are needed: 2 unclear calls wait for a person; 1 failed reversal waits for a person.",
+        ),
+        (
+            {"overdue": 1, "urgent": {"undo_in_doubt": number(1)}, "in_doubt": {"undo_in_doubt": number(3)}},
+            "In trouble: 1 failed reversal is overdue; 3 failed reversals wait for a person.",
+        ),
+        (
+            {"overdue": 1, "urgent": {"undo_in_doubt": number(1)}, "in_doubt": {"undo_in_doubt": number(1)}},
+            "In trouble: 1 failed reversal is overdue.",
+        ),
+        (
             {"overdue": 2, "urgent": {"keeps_dying": number(1)}},
             "In trouble: 1 question about workers that keep dying is overdue; 2 tasks are overdue.",
         ),

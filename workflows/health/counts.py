@@ -57,6 +57,7 @@ class Counts:
     hidden: FromTheFuture | None = None
     stuck: dict[str, int] = field(default_factory=dict)  # by type, workflows that take longer than their longest time
     urgent: dict[str, Count] = field(default_factory=dict)  # overdue tasks with money (perhaps) in doubt, by type
+    in_doubt: dict[str, Count] = field(default_factory=dict)  # open tasks with money in doubt, by type
     tasks_by_type: list[OpenTasks] = field(default_factory=list)  # if they are asked for
     unacknowledged: int = 0  # failures
     forgotten: int = 0  # of these, a day old
@@ -91,6 +92,7 @@ def read(states: Collection[State] = State, *, by_type: bool = False) -> Counts:
     most = bounded.people_limit()
     overdue, overdue_waits = bounded.counts_of(ManualTask.objects.overdue, Wait.objects.overdue, most=most)
     unknown, counted = late.of_unknown_type(), in_states(states, by_type=by_type)
+    questions = money_at_risk.questions()
     chores, slos = late.all_chores(), {name: each.slo for name, each in definitions().items()}
     stuck, unclear = money_at_risk.of_the_oldest({name: slo.longest for name, slo in slos.items() if slo})
     tasks = open_tasks.open_tasks_by_type() if by_type else None
@@ -119,10 +121,8 @@ def read(states: Collection[State] = State, *, by_type: bool = False) -> Counts:
         figures=figures,
         held=held,
         unknown_types=unknown,
-        urgent={
-            task_type: _count(number, "manualtask", state="overdue", task_type=task_type)
-            for task_type, number in money_at_risk.overdue().items()
-        },
+        urgent=_questions(questions.overdue, "overdue"),
+        in_doubt=_questions(questions.open, "open"),
         undecided=undecided.read(),
         unclear=_count(len(unclear), "workflow", preset=UNCLEAR),
         holding=_count(len(money_at_risk.standing_charges()), "workflow", preset=HOLDING),
@@ -142,6 +142,10 @@ def read(states: Collection[State] = State, *, by_type: bool = False) -> Counts:
 
 def _count(number: int, model: str, **filters: str) -> Count:
     return Count(number, Link(model, filters=tuple(filters.items())))
+
+
+def _questions(by_type: dict[str, int], state: str) -> dict[str, Count]:
+    return {name: _count(number, "manualtask", state=state, task_type=name) for name, number in by_type.items()}
 
 
 def _for_people(number: int, model: str, **filters: str) -> Count:

@@ -154,6 +154,11 @@ def _money(counts: Counts) -> Iterator[Reason]:
         one, many = urgent[task_type]
         what = f"{one} is overdue" if count.number == 1 else f"{many} are overdue"
         yield reason(Level.TROUBLE, of(count, what))
+    for task_type, count in counts.in_doubt.items():
+        one, many = urgent[task_type]
+        if task_type not in counts.urgent or count.number > counts.urgent[task_type].number:
+            what = f"{one} waits for a person" if count.number == 1 else f"{many} wait for a person"
+            yield reason(Level.SLOW, of(count, what))
     if number := counts.unclear.number:
         what = "workflow" if number == 1 else "workflows"
         has = "has" if number == 1 else "have"

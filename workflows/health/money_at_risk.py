@@ -107,13 +107,23 @@ def _open(task_type: str, condition: str = "") -> str:
                 WHERE t.state = 'open' AND t.task_type = '{task_type}' {condition} LIMIT %(limit)s"""  # noqa: S608 (ours)
 
 
-def overdue() -> dict[str, int]:
-    """The number of overdue tasks of each type in `urgent` that has any; at most `bounded.limit` and one."""
-    task_types = list(urgent())
+class Questions(NamedTuple):
+    """By type, of those that have any: the overdue tasks in `urgent`, and all open ones with money in doubt."""
+
+    overdue: dict[str, int]
+    open: dict[str, int]
+
+
+def questions() -> Questions:
+    """At most `bounded.limit` and one of each, in one statement."""
     is_late = "AND coalesce(t.due_at, t.expires_at) <= statement_timestamp()"  # each has a due time
-    columns = ", ".join(f"(SELECT count(*) FROM ({_open(task_type, is_late)}) each)" for task_type in task_types)  # noqa: S608 (ours)
+    late = list(urgent())
+    of = [*(_open(each, is_late) for each in late), *map(_open, _IN_DOUBT)]
+    columns = ", ".join(f"(SELECT count(*) FROM ({each}) each)" for each in of)  # noqa: S608 (ours)
     numbers = fetch_row(f"SELECT {columns}", {"limit": bounded.limit() + 1})
-    return {task_type: number for task_type, number in zip(task_types, numbers, strict=True) if number}
+    found = [(each, number) for each, number in zip([*late, *_IN_DOUBT], numbers, strict=True) if number]
+    number_late = sum(map(bool, numbers[: len(late)]))
+    return Questions(dict(found[:number_late]), dict(found[number_late:]))
 
 
 # A lookup settles a call at the next attempt, minutes later. After so long a person has to look.

@@ -122,7 +122,7 @@ def test_a_refund_that_failed_days_ago_is_no_well_being_and_each_reason_leads_to
     rows.worker()
     days_ago = timezone.now() - 120 * HOUR
     of = {kind: task(task_type=kind, due_at=days_ago) for kind in ("effect_in_doubt", "undo_in_doubt", "before_undo")}
-    task(task_type="effect_in_doubt", due_at=timezone.now() + HOUR)
+    still = task(task_type="effect_in_doubt", due_at=timezone.now() + HOUR)
     held = rows.failed(workflow_type="parcels", completed_at=days_ago, acknowledged_failure=None)
     rows.failed(completed_at=days_ago)
     Effect.objects.create(workflow=held, step="charge", state="unknown", attempt=1, idempotency_key="k")
@@ -130,8 +130,11 @@ def test_a_refund_that_failed_days_ago_is_no_well_being_and_each_reason_leads_to
     boss = as_("superuser")
     assert sentence(boss) == (
         "In trouble: 1 unclear call is overdue; 1 failed reversal is overdue; 1 reversal to decide is overdue; "
+        "2 unclear calls wait for a person; "
         "1 failed workflow holds money, and nobody has acknowledged it; 1 message could not be delivered."
     )
+    page = boss.get(links(boss)["2 unclear calls wait for a person"]).content.decode()
+    assert {*re.findall(r"/manualtask/(\d+)/change/", page)} == {str(of["effect_in_doubt"].pk), str(still.pk)}
     found = {text: url for text, url in links(boss).items() if text.startswith("1 ")}
     for (kind, row), text in zip(of.items(), found, strict=False):
         page = boss.get(found[text]).content.decode()

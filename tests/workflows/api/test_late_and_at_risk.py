@@ -288,7 +288,7 @@ def test_a_scrape_is_so_many_statements_which_are_planned_once(client: Client, m
 @pytest.mark.slow
 def test_what_stands_still_until_somebody_acts_is_counted_by_its_index(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = (
-        money_at_risk.overdue,
+        money_at_risk.questions,
         money_at_risk.unclear_calls,
         late.with_late_deferred_steps,
         late.of_unknown_type,
