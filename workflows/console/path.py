@@ -117,9 +117,15 @@ def path(
         rows=[*_folded(drawing.rows(steps, workflow.status))],
         waited=_in_words(drawing.waited, numbered=False),
         since=first.attempt.opened_at if first.first > 1 else workflow.created_at,
-        until=drawn[-1].attempt.closed_at,
+        until=_until(workflow, drawn[-1].attempt),
         left_out=first.first - 1,
     )
+
+
+def _until(workflow: Workflow, last: Attempt) -> datetime | None:
+    """The end of the last attempt. It is the workflow's if it ended that: its row is closed some milliseconds later."""
+    ended, closed = workflow.completed_at, last.closed_at
+    return ended if ended and closed and last.opened_at <= ended <= closed else closed
 
 
 class _Drawing:

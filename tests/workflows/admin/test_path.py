@@ -147,6 +147,13 @@ def test_one_that_is_complete_has_stopped_nowhere(as_: Login) -> None:
     assert {each.mark for each in path_of(as_, row).rows} == {""}
 
 
+@pytest.mark.parametrize(("after", "until"), [(0.3, 0.3), (0.4, 0.4), (60, 0.4), (-60, 0.4)])
+def test_its_end_is_that_of_the_workflow_if_its_last_attempt_ended_that(as_: Login, after: float, until: float) -> None:
+    row = rows.workflow(status="FAILED", completed_at=AT + after * SECOND)
+    attempt(row, 1, "failed", ran("charge", outcome="failed"), at=AT)
+    assert path_of(as_, row).until == AT + until * SECOND
+
+
 def test_one_that_is_parked_again_waits_for_the_same_service(as_: Login) -> None:
     row = created(rows.parked(), AT)
     Attempt.objects.all().delete()
