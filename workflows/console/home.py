@@ -32,7 +32,7 @@ NUMBERS = {
     "failed": "Failed in the last hour, and failed still",
     "failed_today": "Failed in the last 24 hours, and failed still",
     "overdue": "Overdue tasks",
-    "overdue_waits": "Overdue waits",
+    "overdue_waits": "Overdue waits for a message",
     "workers": "Live workers",
 }
 # The number of lines that are for the user.

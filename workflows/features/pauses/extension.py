@@ -40,7 +40,7 @@ class PausesExtension(Extension):
         Undecided(
             43,
             "workflows_pause WHERE begun_at IS NOT NULL AND until <= statement_timestamp()",
-            Link("workflow", filters=(("paused", "yes"),)),
+            Link("workflow", filters=(("paused", "overdue"),)),
             "pause is over its time",
             "pauses are over their time",
         ),

@@ -116,10 +116,10 @@ class PausedFilter(OfFeature):
     parameter_name = "paused"
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return [("yes", "Paused by a person")]
+        return [("yes", "Paused by a person"), ("overdue", "Paused, and over its time")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
         if self.value() is None:
             return queryset
-        began = Pause.objects.filter(begun_at__isnull=False)
+        began = pauses.overdue() if self.value() == "overdue" else Pause.objects.filter(begun_at__isnull=False)
         return queryset.filter(pk__in=began.values("workflow"), status=Workflow.Status.PENDING, waiting_for=PAUSED)

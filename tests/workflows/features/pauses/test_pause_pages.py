@@ -58,6 +58,8 @@ def test_an_overdue_pause_stands_among_what_is_overdue_and_on_home(as_: Login) -
     told = [(line.workflow, line.asks, line.is_overdue) for line in lines]
     assert told == [(late.pk, "The pause by boss is over its time: resume it?", True)]
     assert "1 pause is over its time" in str(health.judge(counts.read()))
+    (link,) = re.findall(r'href="([^"]+)">1 pause is over its time', lead.get("/admin/").content.decode())
+    assert [row.pk for row in lead.get(link).context["cl"].result_list] == [late.pk]
     assert "somebody has to resume it" in read(lead, f"/admin/workflows/workflow/{late.pk}/change/")
 
 
