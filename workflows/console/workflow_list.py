@@ -266,7 +266,8 @@ class WorkflowAdmin(ChoosesMany):
             return ""
         if (at := words.next_attempt_at(row)) is None:
             return "when resumed" if row.waiting_for == PAUSED else "after that"
-        return "due" if at <= timezone.now() else short(at)
+        told = format_html("waits until {}", short(at)) if row.state == State.WAITING else short(at)
+        return "due" if at <= timezone.now() else told
 
     @admin.display(description="Error")
     def error(self, row: Workflow) -> SafeString | str:

@@ -70,6 +70,9 @@ def test_ended_workflows_have_their_end_in_place_of_what_is_next(as_: Login) -> 
     rows.waiting()
     rows.failed()
     assert columns(support, "") == columns(support, "?state=waiting") == under_way
+    assert re.search(
+        r'next_attempt"><?[^>]*?>?waits until <time', support.get(f"{LIST}?state=waiting").content.decode()
+    )
     assert columns(support, "?state=failed") == [*first, "Error", "Money", "Submitted descending", "Ended none"]
     assert columns(support, "?preset=unacknowledged")[-2:] == ["Submitted", "Ended descending"]
 

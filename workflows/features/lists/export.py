@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 # The most rows of a file: as far as a list is counted.
 MOST = bounded.COUNT_LIMIT
 COLUMNS = (
-    *("Number", "Type", "About", "State", "Step", "Attempts", "Waiting for", "Next attempt (UTC)", "Error", "Money"),
-    *("Submitted (UTC)", "Ended (UTC)"),
+    *("Number", "Type", "About", "State", "Step", "Attempts", "Waiting for", "Next attempt, or end of the wait (UTC)"),
+    *("Error", "Money", "Submitted (UTC)", "Ended (UTC)"),
 )
 
 
