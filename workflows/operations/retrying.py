@@ -69,7 +69,9 @@ def retry(
         if two_people.is_needed_to_retry(workflow_id):
             if in_bulk and second is None:
                 raise NotAllowed(TWO_PEOPLE)
-            sentence = two_people.ask(workflow_id, user=user, reason=reason, decision=two_people.RETRIED)
+            sentence = two_people.ask(
+                workflow_id, user=user, reason=reason, decision=two_people.RETRIED, is_news=second is None
+            )
             to_confirm = two_people.open_of(workflow_id) if second else None
             if second is None or to_confirm is None:
                 return sentence

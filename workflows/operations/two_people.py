@@ -129,9 +129,13 @@ def ask(
     decision: str,
     task: int | None = None,
     answer: Mapping[str, Any] | None = None,
+    is_news: bool = True,
     **told: Any,
 ) -> str:
-    """Keep what `user` says until a second person confirms it; return a sentence. The caller has locked the row."""
+    """Keep what `user` says until a second person confirms it; return a sentence. The caller has locked the row.
+
+    `is_news` is False if the second one has said so already, of many at once: the history has no time to give it.
+    """
     if asked := open_of(workflow_id, task, decision):
         raise NotAllowed(f"{asked.asked_by.get_username()} has said so since you looked: look at it again.")
     Confirmation.objects.drop(workflow_id)
@@ -144,7 +148,8 @@ def ask(
         asked_by=user,
     )
     told |= {"task": task} if task else {}
-    record_event(workflow_id, Event.Kind.CONFIRMATION_ASKED, user, reason=reason, **told)
+    if is_news:
+        record_event(workflow_id, Event.Kind.CONFIRMATION_ASKED, user, reason=reason, **told)
     return ASKED
 
 

@@ -444,6 +444,7 @@ def test_many_are_charged_again_when_a_second_person_who_may_has_approved_it(
     assert (state(), Confirmation.objects.get().decided_by) == ("confirmed", second)
     told = Event.objects.get(kind="retried")
     assert (told.actor, told.detail["first"]) == (second.username, first.username), "the history names both"
+    assert not Event.objects.filter(kind="confirmation_asked").exists(), "that was asked of all, and before"
 
 
 def test_a_step_that_is_gone_may_be_the_charge_renamed(bank: Bank, first: User, second: User) -> None:
