@@ -53,6 +53,7 @@ TO_BE_MENDED = f"There is a technical problem on our side, and we go on when it 
 # Sentences about a charge, for patients of failed or cancelled workflows. They follow the ledger, not only the state:
 # nobody hears of a refund that is not under way.
 REFUNDED = "Your payment was refunded."
+NOT_CHARGED = "You were not charged."
 NOT_REFUNDED = "Your payment was not refunded."
 UNCLEAR = "We are finding out whether you were charged. If you were, you will get your money back."
 UNKNOWN = "We cannot tell yet whether you were charged."
@@ -120,7 +121,9 @@ def to_tell(
             done = f"Everything is done: {aim} was set up on {words.day(workflow.completed_at)}."
         return " ".join(filter(None, [done, so_far, *lines]))
     if state == State.CANCELLED or workflow.cancelled_at:
-        return f"{LINES[State.CANCELLED]} {in_the_end}".strip()
+        is_paid = wording.money is not None and not wording.money.pays_out
+        is_free = is_paid and all(each.state in (ChargeState.NOTHING, ChargeState.NEVER) for each in charges)
+        return f"{LINES[State.CANCELLED]} {NOT_CHARGED if is_free else in_the_end}".strip()
     if state in (State.FAILED, State.COMPENSATING):
         fields = f"Missing or wrong: {', '.join(dict.fromkeys(wrong))}." if wrong else ""
         told = [TO_GO_ON] if to_go_on else [words_for_code(wording, workflow.last_error_code).patient, fields]

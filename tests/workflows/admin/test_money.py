@@ -34,7 +34,7 @@ from workflows.search.find import Found
 from workflows.telling import words
 from workflows.telling.consequences import of_cancel, of_retry
 from workflows.telling.money import NOTHING, UNKNOWN_HERE, in_short, money_line
-from workflows.telling.patient import DECIDING, message_of
+from workflows.telling.patient import DECIDING, NOT_CHARGED, message_of
 from workflows.wording import Money, Wording
 
 pytestmark = pytest.mark.django_db
@@ -302,7 +302,7 @@ def test_the_page_and_the_client_are_told(cell: Cell) -> None:
     rows.open_task(asked)
     for row, line, lead, told in (
         (failed(cell), cell.line, FULL, cell.failed),
-        (failed(cell, cancelled_at=AT), cell.line, "This was cancelled.", cell.failed),
+        (failed(cell, cancelled_at=AT), cell.line, "This was cancelled.", cell.failed or NOT_CHARGED),
         (made(cell, **reversing), cell.reversing or cell.line, FULL, cell.reverses),
         (asked, cell.reversing or cell.line, FULL, cell.asked),
         (waits, cell.line, f"We are waiting for something before we go on. {RECEIVED}", cell.waits),
