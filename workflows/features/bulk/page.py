@@ -188,9 +188,8 @@ def awaiting(user: User) -> list[tuple[BulkOperation, str]]:
 
 def first_lines(user: User) -> list[First]:
     """The operations that wait for this user, as lines on Home."""
-    asked = BulkOperation.State.ASKED.label
     return [
-        First(sentence, links.bulk_operation(row.pk), asked, words.age_of(row.asked_at))
+        First(sentence, links.bulk_operation(row.pk), State.ASKED.label, words.age_of(row.asked_at))
         for row, sentence in awaiting(user)
     ]
 

@@ -68,6 +68,7 @@ VERBS = (
         lambda row: bulk_operations.of_start(row, row.asked_by),
         form=StartForm,
         why_not=bulk_operations.why_not_start,
+        named=lambda row: "when approved" if bulk.why_four_eyes(row, row.asked_by) else "",
     ),
     _verb(
         "approve",

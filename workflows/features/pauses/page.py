@@ -76,6 +76,7 @@ PAUSE = Verb(
     seen=(("seen", _seen),),
     form=PauseForm,
     asks="Pause {}",
+    named=lambda row: "again" if _pause_of(row) else "",
     done="It is paused.",
     rare=True,
 )

@@ -17,6 +17,7 @@ from tests.workflows.admin.conftest import Login, as_, parcels, queries
 from tests.workflows.admin.targets import chosen
 from tests.workflows.operations.test_bulk import carry_out, end
 from workflows.console.base import ConsoleAdmin
+from workflows.features.bulk import operations as bulk
 from workflows.features.bulk import results as bulk_results
 from workflows.models import BulkItem, BulkOperation, Event, ManualTask, Workflow
 from workflows.operations.bulk_verbs import verbs
@@ -60,11 +61,14 @@ def test_all_that_a_list_shows_on_whatever_page_can_be_chosen_and_retried(
     assert f"In bulk operation {row.pk}." in history
 
 
-def test_the_ticked_rows_alone_are_chosen(as_: Login) -> None:
+def test_the_ticked_rows_alone_are_chosen(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [rows.failed() for _ in range(3)]
     page = as_("support").post(LIST, chosen(made[0], made[2]), follow=True)
     assert ids() == [made[0].pk, made[2].pk]
     assert "Start the retry of 2 workflows?" in page.content.decode()
+    monkeypatch.setattr(bulk, "alone", lambda *_: 1)
+    html = as_("support").get(page.request["PATH_INFO"]).content.decode()
+    assert "Start the retry of 2 workflows when approved?" in html
     assert not Event.objects.exists()
     as_("support").post(f"{LIST}?state=failed", {**chosen(made[0]), "select_across": "1"})
     assert ids() == [row.pk for row in made]

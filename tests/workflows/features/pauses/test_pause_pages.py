@@ -38,7 +38,9 @@ def test_support_pauses_one_and_resumes_it(as_: Login) -> None:
     assert re.search(rf"Paused by a person.+Until .+: {WHY}", shown)
     assert f'href="{page}run_now/"' not in done
     context = support.get(f"{page}change/").context
-    assert [verb.label for verb, _ in context["verbs"]][:2] == ["Resume", "Cancel"], "the red button comes second"
+    labels = [verb.label for verb, _ in context["verbs"]]
+    assert labels[:2] == ["Resume", "Cancel"], "the red button comes second"
+    assert "Pause this one again" in labels
     assert (context["main"].label, "Paused" in context["badge"]) == ("Resume", True)
     listed = read(support, "/admin/workflows/workflow/?paused=yes")
     assert ("a colleague who resumes it: it is paused" in listed, "3000" in listed) == (True, False)
