@@ -73,7 +73,7 @@ Email = Annotated[
     StringConstraints(max_length=254),
     _rule(r"[^\s@<>\"(),:;\\\[\]\x00-\x1f]{1,64}@([^\s@.]{1,63}\.)+[^\s@.\d]{2,63}", "not an e-mail address"),
 ]
-Phone = Annotated[str, _rule(r"\+[1-9][0-9]{7,14}", "not a phone number in E.164 form")]
+Phone = Annotated[str, _rule(r"\+[1-9][0-9]{7,14}", "not a phone number with + and its country code, such as +1")]
 PostalCode = Annotated[str, _rule(r"[0-9]{5}(-[0-9]{4})?", "not a US ZIP code")]
 State = Annotated[str, _rule("|".join(US_STATES.split()), "not a US state")]
 DateOfBirth = Annotated[date, BeforeValidator(_iso_date), AfterValidator(_plausible_birth)]

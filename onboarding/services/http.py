@@ -53,6 +53,8 @@ JITTER = backoff.DEFAULT.jitter_factor
 UNAVAILABLE_STATUSES = frozenset({408, 425, 429})
 PASSING_STATUSES = UNAVAILABLE_STATUSES | {503}
 IN_PROGRESS = "idempotency_in_progress"
+# Of a service that says no more than that: the sentence says it already.
+_REFUSED = "refused"
 PASSING_CODES = frozenset({IN_PROGRESS, "token_expired"})
 
 
@@ -223,7 +225,8 @@ class Service:
                 code=code,
             )
         remembered = response.headers.get("Idempotent-Replayed", "").lower() == "true"
-        message = f"The {self.name} service refused {operation}: {code}."
+        why = "" if code == _REFUSED else f": {code}"
+        message = f"The {self.name} service refused {operation}{why}."
         return StepError(message, code=code, answers_key=remembered)
 
     def _url(self, path: str) -> str:
@@ -268,7 +271,7 @@ def _code(response: httpx.Response) -> str:
         code = None
     if isinstance(code, str) and re.fullmatch(r"[a-z][a-z0-9_]{0,63}", code):
         return code
-    return "not_ready" if response.status_code in PASSING_STATUSES else "refused"
+    return "not_ready" if response.status_code in PASSING_STATUSES else _REFUSED
 
 
 def _retry_after(response: httpx.Response) -> float | None:

@@ -88,7 +88,7 @@ def test_it_names_a_field_that_is_missing() -> None:
         ("patient.date_of_birth", "2999-01-01", "not in the past"),
         ("patient.date_of_birth", "1799-01-01", "too long ago"),
         ("patient.sex", CANARY, "not 'female', 'male', 'other' or 'unknown'"),
-        ("patient.phone", "+0202555012", "not a phone number in E.164 form"),
+        ("patient.phone", "+0202555012", "not a phone number with + and its country code, such as +1"),
         ("patient.password", "", "too short"),
         ("address.state", "ny", "not a US state"),
         ("address.postal_code", "1000", "not a US ZIP code"),

@@ -45,7 +45,7 @@ class Event(models.Model):
         RETRACTED = "taken_back", "Answer retracted"
         DECISION_UNDONE = "decision_undone", "Decision taken back"
         ACKNOWLEDGED = "acknowledged"
-        NOT_DEALT_WITH = "not_dealt_with", "Not dealt with after all"
+        NOT_DEALT_WITH = "not_dealt_with", "Acknowledgement taken back"
         NOTED = "noted", "Note added"
         RETRIED = "retried", "Retried"
         CONFIRMATION_ASKED = "confirmation_asked", "A second person is asked to confirm"

@@ -153,7 +153,11 @@ def in_words(told: Any) -> str:
     """Each field of a correction with its old and new value, masked; or the text that replaces deleted ones."""
     if isinstance(told, str):
         return told
-    return "; ".join(f"{each['label']} from {each['was']} to {each['is']}" for each in told)
+    return "; ".join(f"{each['label']} {_change(each['was'], each['is'])}" for each in told)
+
+
+def _change(was: str, now: str) -> str:
+    return f"from {was} to another that is masked alike" if was == now else f"from {was} to {now}"
 
 
 def _corrected(detail: Mapping[str, Any]) -> str:

@@ -135,3 +135,8 @@ def test_no_line_has_a_name_of_the_code_but_in_its_small_print() -> None:
         )
         assert not re.search(r"[a-z]_[a-z]|unreachable", f"{line.headline} {line.text}"), line
         assert history.line(Event(kind=kind, step="", actor="", detail={}), WORDING).headline
+
+
+def test_a_correction_whose_hidden_part_alone_changes_says_so() -> None:
+    told = [{"label": "Phone", "was": "ending 23", "is": "ending 23"}, {"label": "Plan", "was": "a", "is": "b"}]
+    assert history.in_words(told) == "Phone from ending 23 to another that is masked alike; Plan from a to b"

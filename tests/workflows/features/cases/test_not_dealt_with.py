@@ -56,6 +56,7 @@ def test_what_was_acknowledged_comes_back_to_the_list(as_: Login, make: Callable
     assert listed(support) == [row.pk]
     told = Event.objects.get(kind="not_dealt_with")
     assert (told.workflow_id, told.actor, told.detail["reason"]) == (row.pk, "some-support", WHY)
+    assert "Acknowledgement taken back" in support.get(f"{page}change/").content.decode()
     acknowledge(row)
     assert listed(support) == []
 
