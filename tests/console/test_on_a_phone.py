@@ -101,6 +101,12 @@ def test_a_card_says_what_is_what(open_as: Open) -> None:
     assert [label for label in labels if label not in ("none", "normal")] == [
         *('"Step "', '"Attempts "', '"Next attempt "', '"Error "', '"Submitted "')
     ]
+    box = "getComputedStyle(document.querySelector('.action-checkbox-column .text'), '::after').content"
+    assert page.evaluate(box) == '"Select all on this page"'
+    toggle = "getComputedStyle(document.querySelector('.drop .theme-toggle')).display"
+    assert page.evaluate(toggle) == "flex", "its icon stands beside its words"
+    icon = "getComputedStyle(document.querySelector('.drop .theme-toggle svg')).width"
+    assert page.evaluate(icon) == "24px", "as large as its symbol, or it is cut off"
     page.set_viewport_size({"width": 1280, "height": 900})
     assert page.locator("#result_list thead th").nth(1).is_visible()
     assert page.evaluate("getComputedStyle(document.querySelector('.cards td.field-step'), '::before').content") in (

@@ -39,6 +39,8 @@ PERMISSIONS = (SEE_TASKS, SEE_WORKFLOWS)
 CAUSES_SHOWN = 10
 # The value of the filter “Whose” for all rows that the user may see.
 ALL = "all"
+# What the page is called if it has more, or something else, than what is for the user.
+TITLES_OF = {Whose.OTHERS.value: "For others", ALL: "For you and others"}
 # The states of tasks that the page can show.
 STATES = {OPEN.value: "Open", "overdue": "Overdue", "done": "Closed", "all": "All"}
 STATES.update((value, label) for value, label in ManualTask.State.choices if value != OPEN)
@@ -66,7 +68,7 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
     listed = list(lines(shown.items, filters))
     context = {
         **site.each_context(request),
-        "title": TITLE,
+        "title": TITLES_OF.get(given.get("whose", ""), TITLE),
         "causes": [(links.to(link), sentence) for sentence, link in causes],
         "to_approve": [(links.to(link), sentence) for sentence, link in to_approve],
         "lines": listed,

@@ -325,6 +325,8 @@ def halves(client: Client) -> tuple[list[str], list[str]]:
     """The rows for the user, in their order, and those for others, to which the page has a link."""
     found = client.get(LIST)
     assert 'href="?whose=others"' in found.content.decode()
+    titles = [client.get(f"{LIST}?{query}").context["title"] for query in ("", "whose=others", "whose=all")]
+    assert titles == ["For you", "For others", "For you and others"]
     mine, others = found.context["lines"], client.get(f"{LIST}?whose=others").context["lines"]
     return [line.asks for line in mine], [line.asks for line in others]
 
