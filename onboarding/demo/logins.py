@@ -24,7 +24,7 @@ MAY = {
     "approver": "decide the reviews",
     "engineer": "as support; also cancel what has paid, answer as operations, hold services, revoke API keys",
     "operations": "answer unclear calls and failed reversals, and nothing else",
-    "auditor": "look at everything but the workers, and change nothing",
+    "auditor": "look at everything but the workers; change nothing but legal holds",
 }
 
 

@@ -38,12 +38,6 @@ SEEDS = 1000
 
 BULK = "A bulk operation that retried four: two cards are declined again"
 
-# A pause of a second is overdue soon.
-PAUSES = {
-    "Paused until the patient calls again": timedelta(days=2),
-    "A pause that is over: somebody has to resume it": timedelta(seconds=1),
-}
-
 LOCKED = "A failure that support can retry: somebody had the patient's profile open, and has closed it"
 
 OUTAGE = {"service": "insurance", "operation": None, "kind": "status", "status": 503}
@@ -167,7 +161,7 @@ def scenes(seed: int) -> list[Scene]:
     keys = [each.idempotency_key for each in together]
     wanted, by_hand, charged = new(Kind.NET_NEW), new(Kind.NET_NEW), new(Kind.NET_NEW)
     locked = [new(Kind.NET_NEW) for _ in range(3)]
-    paused = [new(Kind.LINKED) for _ in PAUSES]
+    paused, overdue = new(Kind.NET_NEW), new(Kind.LINKED)
     reviews = [new(Kind.CLINICAL_REVIEW) for _ in range(4)]
     parked = [new(Kind.NET_NEW, insured=True) for _ in range(5)]
     others = [
@@ -240,7 +234,7 @@ def scenes(seed: int) -> list[Scene]:
             Act(State.FAILED, correct),
         ),
         Scene(
-            "A correction of an address that waits for a second lead",
+            "A correction that waits for a second lead, whom the patient has told the city, too: Albany",
             wanted,
             Expected(State.FAILED, "refused", _up_to(wanted, "profiles", "update_phone_number")),
             (fault(wanted, "profiles", "update_address", "status", 1, status=422, code="refused"),),
@@ -253,11 +247,18 @@ def scenes(seed: int) -> list[Scene]:
             (fault(by_hand, "visits", "start_visit", "status", 1, status=422, code="refused"),),
             Act(State.FAILED, do_by_hand),
         ),
-        *(
-            Scene(
-                about, each, Expected(State.WAITING, "", Counter()), act=Act(State.WAITING, partial(pause, lasts=lasts))
-            )
-            for (about, lasts), each in zip(PAUSES.items(), paused, strict=True)
+        Scene(
+            "Charged, and paused before the enrolment: the patient thinks it over, and may cancel",
+            paused,
+            Expected(State.WAITING, "unavailable", _up_to(paused, "payments", "charge")),
+            (fault(paused, "programs", "enroll", "status", 1, status=503),),
+            Act(State.RETRYING, partial(pause, lasts=timedelta(days=2))),
+        ),
+        Scene(
+            "A pause that is over: somebody has to resume it",
+            overdue,
+            Expected(State.WAITING, "", Counter()),
+            act=Act(State.WAITING, partial(pause, lasts=timedelta(seconds=1))),  # overdue soon
         ),
         *(
             Scene(

@@ -17,7 +17,8 @@ from onboarding.sandbox.store import Store
 class Fault(BaseModel):
     """A fault as it is asked for. It strikes `rate` of the matching requests, `count` times, or for ever.
 
-    It matches a service, one of its operations (None: all), and keys that start with `idempotency_key`.
+    It matches a service, one of its operations (None: all), and keys that start with `idempotency_key`; if it names the
+    operation, also the key that a lookup asks about.
     - status: answers without performing, with the error `code` if given.
     - capacity: lets `per_second` calls through in any one second; answers the others with 503, without performing.
     - silent: accepts the request, and neither performs nor answers it.
@@ -61,9 +62,10 @@ class ArmedFault(Fault):
     def spent(self) -> bool:
         return self.count is not None and self.fired >= self.count
 
-    def concerns(self, service: str, operation: str, idempotency_key: str) -> bool:
+    def concerns(self, service: str, operation: str, idempotency_key: str, looked_up: str) -> bool:
         of_service = self.service == service and self.operation in (None, operation)
-        return of_service and idempotency_key.startswith(self.idempotency_key)
+        key = idempotency_key or (looked_up if self.operation else "")
+        return of_service and key.startswith(self.idempotency_key)
 
     def lets_through(self, now: float) -> bool:
         """Whether a call at `now` (seconds, monotonic) is within the capacity. If so, it is counted.
@@ -121,8 +123,8 @@ class FaultBook:
         with self._lock:
             return [fault.model_dump() for fault in self._faults]
 
-    def strike(self, service: str, operation: str, idempotency_key: str) -> Fault | None:
-        """Return the fault for this request, if any, and count it."""
+    def strike(self, service: str, operation: str, idempotency_key: str, looked_up: str = "") -> Fault | None:
+        """Return the fault for this request, if any, and count it. `looked_up` is the key that a lookup asks about."""
         if not self._faults:
             return None
         with self._lock:
@@ -130,7 +132,7 @@ class FaultBook:
             if idempotency_key and (stuck := self._store.get("stuck_key", stuck_key)):
                 return ArmedFault.model_validate(stuck)
             for fault in self._faults:
-                if fault.spent or not fault.concerns(service, operation, idempotency_key):
+                if fault.spent or not fault.concerns(service, operation, idempotency_key, looked_up):
                     continue
                 if self._random.random() >= fault.rate or fault.lets_through(monotonic()):
                     continue

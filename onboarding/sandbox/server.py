@@ -104,8 +104,8 @@ class Sandbox:
             route, names = self._route(request)
         except Refused as refused:
             return Response.refusal(refused), None
-        key = request.idempotency_key or request.query.get("idempotency_key", "")  # a lookup names the call's
-        fault = self.faults.strike(route.service, route.operation, key)
+        looked_up = request.query.get("idempotency_key", "")
+        fault = self.faults.strike(route.service, route.operation, request.idempotency_key, looked_up)
         instead = _instead(fault) if fault else None
         self.calls.add(route.service, answered_5xx=instead is not None and instead.status >= 500)
         if instead is not None:

@@ -208,7 +208,7 @@ SAYS = {
     "One whose address two leads corrected": "Corrected: ",
     "A correction of an address": "Approve the correction",
     "Done by hand": "by hand",
-    "Paused until": "It goes on when somebody resumes it.",
+    "Charged, and paused": "It goes on when somebody resumes it.",
     "A pause that is over": "somebody has to resume it.",
     "Trends of a week": "Change of address",
     "An incident": "Change of address: held by demo-engineer",
