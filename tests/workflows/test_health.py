@@ -243,7 +243,10 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
             "queues.",
         ),
         # --- Several: the worst decides, and comes first ---
-        ({"oldest": waiting(minutes=6), "overdue": 2}, "Slow: the oldest waits 6 min; 2 tasks are overdue."),
+        (
+            {"oldest": waiting(minutes=6), "overdue": 2},
+            "People are needed: 2 tasks are overdue; the oldest waits 6 min.",
+        ),
         (
             {"oldest": waiting(minutes=6), "failing_maintenance": [failing(hours=1)]},
             "In trouble: the maintenance task “wake expired” has failed since 13:30 UTC; the oldest waits 6 min.",

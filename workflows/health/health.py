@@ -58,12 +58,14 @@ def judge(counts: Counts) -> Health:
         # A feature may name what could be wrong soon.
         word = "Well so far" if found else Level.WELL.word
         return Health(Level.WELL, (*(each for _, each in found), *_well(counts)), word)
-    # The sort is stable: reasons of one level stay in their order.
-    found.sort(key=lambda each: -each[1].level)
-    about, worst = found[0]
-    is_slow = worst.level == Level.SLOW
-    word = worst.verdict or (VERDICTS.get(about, worst.level.word) if is_slow else worst.level.word)
-    return Health(worst.level, tuple(each for _, each in found), word)
+    # The sort is stable: reasons of one level stay in their order, but what is only slow comes last.
+    found.sort(key=lambda each: (-each[1].level, _word(*each) == Level.SLOW.word))
+    return Health(found[0][1].level, tuple(each for _, each in found), _word(*found[0]))
+
+
+def _word(about: About, worst: Reason) -> str:
+    others = VERDICTS.get(about) if worst.level == Level.SLOW else None
+    return worst.verdict or others or worst.level.word
 
 
 def _well(counts: Counts) -> Iterator[Reason]:
