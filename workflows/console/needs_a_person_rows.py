@@ -21,6 +21,8 @@ from workflows.console import links
 from workflows.console.failures import SUPPORT
 from workflows.console.next_task import FILTERS
 from workflows.definition import wording_of_type
+from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
+from workflows.engine.undo_doubts import UNDO_TASK_TYPE
 from workflows.health import needs_a_person as needs
 from workflows.health.needs_a_person import OF_TASKS, OF_WAITS, Item
 from workflows.models import Confirmation, ManualTask, Wait, Workflow
@@ -86,12 +88,12 @@ def _rows(source: int, pks: list[int]) -> dict[int, Any]:
     match source:
         case needs.OF_TASKS:
             name = get_user_model().USERNAME_FIELD
-            rows = ManualTask.objects.with_claims().select_related("assignee", "decided_by", "workflow")
+            rows = ManualTask.objects.with_claims().select_related("assignee", "decided_by", "workflow", "wait")
             said = Confirmation.objects.filter(workflow=OuterRef("workflow_id"), task=OuterRef("pk"), state="asked")
             rows = rows.annotate(is_said=Exists(said))
             rows = rows.only(
                 *("state", "team", "task_type", "created_at", "due_at", "expires_at", "decided_at", "lead_asked_at"),
-                *(f"assignee__{name}", f"decided_by__{name}", "workflow__workflow_type"),
+                *(f"assignee__{name}", f"decided_by__{name}", "workflow__workflow_type", "wait__name"),
             )
         case needs.OF_WAITS:
             rows = Wait.objects.with_due_time().select_related("workflow")
@@ -110,7 +112,7 @@ def _of_task(row: ManualTask, filters: str) -> Line:
     url = reverse("admin:workflows_manualtask_change", args=[row.pk])
     waits_for = ", waits for a second person" if getattr(row, "is_said", False) else ""
     return Line(
-        asks=words.task_type(row.task_type),
+        asks=_asks(row),
         url=f"{url}?{urlencode({FILTERS: filters})}" if filters else url,
         why=f"Task {row.pk}{', a lead is asked' if row.lead_asked_at and is_open else waits_for if is_open else ''}",
         task=row.pk,
@@ -123,6 +125,15 @@ def _of_task(row: ManualTask, filters: str) -> Line:
         is_overdue=is_overdue(row),
         closed="" if is_open else words.task_badge(row),
     )
+
+
+def _asks(row: ManualTask) -> str:
+    """The task's type; of an unclear call or a failed reversal also the step, which is no patient's data."""
+    what = words.task_type(row.task_type)
+    if row.task_type not in (DOUBT_TASK_TYPE, UNDO_TASK_TYPE):
+        return what
+    step, _ = effect_in_question(row.wait.name)
+    return f"{what}: {words_for_step(wording_of_type(row.workflow.workflow_type), step).titled}"
 
 
 def _whose(row: ManualTask) -> str:

@@ -90,7 +90,14 @@ def one_of_each() -> None:
 # --- What is on it, and in which order ----------------------------------------------------------
 
 
-EACH = ["Unclear call", "Failed reversal", "Parcel review", "Given up: “Thank”", "Failed at “Charge”"]
+UNCLEAR, FAILED_REVERSAL = "Unclear call: “Charge”", "Failed reversal: “Charge”"
+EACH = [
+    UNCLEAR,
+    FAILED_REVERSAL,
+    "Parcel review",
+    "Given up: “Thank”",
+    "Failed at “Charge”",
+]
 
 
 def test_it_has_all_that_waits_for_somebody_what_may_cost_money_first(as_: Login) -> None:
@@ -308,14 +315,22 @@ def test_whose_it_is_is_a_filter(as_: Login) -> None:
     task(2 * HOUR, task_type="effect_in_doubt", assignee=me)
     failed(HOUR)
     given_up()
-    unowned = ["Unclear call", "Free", "Stranded", "Ours", "Others", "Given up: “Thank”", "Failed at “Charge”"]
-    assert asks(approver, "?whose=mine") == ["Unclear call", "Mine"]
+    unowned = [
+        UNCLEAR,
+        "Free",
+        "Stranded",
+        "Ours",
+        "Others",
+        "Given up: “Thank”",
+        "Failed at “Charge”",
+    ]
+    assert asks(approver, "?whose=mine") == [UNCLEAR, "Mine"]
     assert asks(approver, "?whose=mine&kind=failed") == []
     assert asks(approver, "?whose=unassigned") == unowned
     assert asks(approver, "?whose=unassigned&kind=task") == unowned[1:5]
     assert asks(approver, "?whose=teams") == ["Ours"]
-    assert asks(as_("engineer"), "?whose=teams") == ["Unclear call"]
-    assert asks(as_("superuser"), "?whose=teams") == ["Unclear call", "Ours", "Others"]
+    assert asks(as_("engineer"), "?whose=teams") == [UNCLEAR]
+    assert asks(as_("superuser"), "?whose=teams") == [UNCLEAR, "Ours", "Others"]
 
 
 # --- For you, and for others --------------------------------------------------------------------
@@ -350,13 +365,13 @@ def test_each_row_is_for_the_user_or_for_others_by_what_they_may_decide(as_: Log
     waits = "Overdue: “Review”"
     assert halves(approver) == (
         ["Late", waits, "Mine", "Soon", "Left"],
-        ["Unclear call", "Taken", waits, "Own", "Own, and taken", "Of packers", "Given up: “Thank”"],
+        [UNCLEAR, "Taken", waits, "Own", "Own, and taken", "Of packers", "Given up: “Thank”"],
     )
     lead = as_("support lead")
-    assert halves(lead)[0] == ["Unclear call", waits, "Given up: “Thank”"]
+    assert halves(lead)[0] == [UNCLEAR, waits, "Given up: “Thank”"]
     ManualTask.objects.filter(task_type="soon").update(lead_asked_at=now)
     mine, others = halves(lead)
-    assert (mine[:2], "Soon" in others) == (["Unclear call", "Soon"], False), "leads are asked for it"
+    assert (mine[:2], "Soon" in others) == ([UNCLEAR, "Soon"], False), "leads are asked for it"
     assert "Soon" in halves(approver)[0]
     for client, user in ((approver, me), (lead, User.objects.get(username="some-support lead"))):
         parts = {
