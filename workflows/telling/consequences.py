@@ -146,6 +146,8 @@ def of_cancel(workflow: Workflow) -> Iterator[str]:
         yield "Nothing is given back: no call that would have to be reversed is on record."
     if returned := [each for each in held if each.is_reversible and not each.is_unclear]:
         yield f"{payments.sum_of(returned)} is given back."
+    if doubtful := [each for each in held if each.is_reversible and each.is_unclear]:
+        yield f"{payments.sum_of(doubtful)} may have been charged: if it was, it is given back."
     if undone:
         yield f"Reversed: {_list(undone)}."
     if by_hand:

@@ -83,6 +83,7 @@ MAY_AGAIN = "The card may be charged again: $145.00."
 REVERSED = "Reversed before, and done again: “Charge the card”."
 GIVEN_BACK = "$145.00 is given back."
 FOUND_OUT = "Unclear: “Charge the card”. That is found out, and what happened is reversed where it can be."
+IF_IT_WAS = "$145.00 may have been charged: if it was, it is given back."
 NO_CALL = "Nothing is given back: no call that would have to be reversed is on record."
 
 
@@ -130,7 +131,7 @@ IN_DOUBT: dict[str, Any] = {
     "complete": f"{MAY_SO_FAR}.",
     "short": "$145.00 unclear",
     "retry": [CHECKED],
-    "cancel": [FOUND_OUT],
+    "cancel": [IF_IT_WAS, FOUND_OUT],
     "stays": "unclear",
     "held": 1,
     "unclear": 1,
