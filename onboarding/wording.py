@@ -220,7 +220,7 @@ EXAMPLES = {
     "enrollment_id": "enr_3f9a1c",
     "patient_uuid": "3f9a1c00-7be3-4d15-9c62-1f0a8e5b7d34",
     "payment_card_id": "card_3f9a1c",
-    "payment_status": "paid",
+    "payment_status": "paid, if the card was charged",
     "visit_uuid": "3f9a1c00-7be3-4d15-9c62-1f0a8e5b7d34",
 }
 

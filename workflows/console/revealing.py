@@ -61,6 +61,6 @@ REVEAL = Verb(
         "The values are kept nowhere, and in no link: to see them again, ask again.",
     ],
     done="",
-    shows="Leave this page when you are done. Your name and your purpose are on record.",
+    shows="Leave this page when you are done. The audit, for auditors, has your name, what you chose and your purpose.",
     form=RevealForm,
 )

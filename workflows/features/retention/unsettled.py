@@ -13,7 +13,7 @@ from workflows.postgres.statements import fetch_all
 # For the sentence "It cannot be deleted: {}." Features have more (`Extension.stays`).
 _REASONS = {
     "held": "a legal hold is on it: wait for its end, or lift it",
-    "pending": "it is still under way: cancel it, or wait for its end",
+    "pending": "it is still under way: cancel it (not while it is reversed), or wait for its end",
     "unclear": "it is unclear whether a call was made: a retry finds it out, or asks a person",
     "fading": "it is unclear whether a best-effort step made its call: wait until nobody can tell any more",
     "left": "it has failed, and a call was left as it is though nobody knows whether it was made: acknowledge it",

@@ -25,7 +25,9 @@ class TrendsExtension(Extension):
         from workflows.features.trends import page
 
         trends = page.of_workflows(request.GET.get("range", ""), read.at, request.GET.get("workflow_type", ""))
-        bars = {"caption": "Failures, by step and code", "bars": trends["failures"], "none": "Nothing has failed."}
+        most = ": the most frequent" if len(trends["failures"]) == page.BARS else ""
+        caption = f"Failures, by step and code{most}"
+        bars = {"caption": caption, "bars": trends["failures"], "none": "Nothing has failed."}
         yield Panel("going", "admin/workflows/trends.html", {"trends": trends})
         yield Panel("bars", "admin/workflows/bars.html", bars)
 

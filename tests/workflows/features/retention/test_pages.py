@@ -135,6 +135,6 @@ def test_what_is_unsettled_is_named_before_it_is_asked_for_and_when_it_is_approv
     for verb, of in {"ask_erasure": f"{WORKFLOWS}/{row.pk}", "approve": f"{ERASURES}/{erasure.pk}"}.items():
         for said in (page(lead, f"{of}/change/"), told(lead, f"{of}/{verb}/")):
             assert "Nothing is erased before all of it can be." in said
-            assert "it is still under way: cancel it, or wait for its end" in said
+            assert "it is still under way: cancel it (not while it is reversed), or wait for its end" in said
     assert "Nothing is erased." in told(lead, f"{ERASURES}/{erasure.pk}/refuse/")
     assert Erasure.objects.get().state == "refused"
