@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth import get_user_model
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, Subquery
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
@@ -88,12 +88,13 @@ def _rows(source: int, pks: list[int]) -> dict[int, Any]:
     match source:
         case needs.OF_TASKS:
             name = get_user_model().USERNAME_FIELD
-            rows = ManualTask.objects.with_claims().select_related("assignee", "decided_by", "workflow", "wait")
+            rows = ManualTask.objects.with_claims().select_related("assignee", "decided_by", "workflow")
             said = Confirmation.objects.filter(workflow=OuterRef("workflow_id"), task=OuterRef("pk"), state="asked")
-            rows = rows.annotate(is_said=Exists(said))
+            about = Wait.objects.filter(pk=OuterRef("wait_id")).values("name")
+            rows = rows.annotate(is_said=Exists(said), about=Subquery(about))
             rows = rows.only(
                 *("state", "team", "task_type", "created_at", "due_at", "expires_at", "decided_at", "lead_asked_at"),
-                *(f"assignee__{name}", f"decided_by__{name}", "workflow__workflow_type", "wait__name"),
+                *(f"assignee__{name}", f"decided_by__{name}", "workflow__workflow_type"),
             )
         case needs.OF_WAITS:
             rows = Wait.objects.with_due_time().select_related("workflow")
@@ -132,7 +133,7 @@ def _asks(row: ManualTask) -> str:
     what = words.task_type(row.task_type)
     if row.task_type not in (DOUBT_TASK_TYPE, UNDO_TASK_TYPE):
         return what
-    step, _ = effect_in_question(row.wait.name)
+    step, _ = effect_in_question(getattr(row, "about", ""))
     return f"{what}: {words_for_step(wording_of_type(row.workflow.workflow_type), step).titled}"
 
 

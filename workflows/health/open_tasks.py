@@ -45,18 +45,17 @@ def open_tasks_by_type() -> list[OpenTasks]:
     return [OpenTasks(*each) for each in found]
 
 
-# LATERAL and LIMIT fix the order of the joins. ORDER BY and LIMIT are of one SELECT: for an order below it, PostgreSQL
-# would sort all open tasks.
-NUMBER = """
-    SELECT count(*) FROM (
-           SELECT FROM workflows_manualtask t CROSS JOIN LATERAL (
-                  SELECT FROM workflows_workflow w WHERE w.id = t.workflow_id AND w.status = 'PENDING' LIMIT 1) w
-            WHERE t.state = 'open' ORDER BY t.expires_at LIMIT %(limit)s) these"""
-
-
 def number() -> int:
     """The number of open tasks, up to one more than people are shown."""
-    (found,) = fetch_row(NUMBER, {"limit": bounded.people_limit() + 1})
+    # LATERAL and LIMIT fix the order of the joins. ORDER BY and LIMIT are of one SELECT: for an order below it,
+    # PostgreSQL would sort all open tasks.
+    (found,) = fetch_row(
+        """SELECT count(*) FROM (
+               SELECT FROM workflows_manualtask t CROSS JOIN LATERAL (
+                      SELECT FROM workflows_workflow w WHERE w.id = t.workflow_id AND w.status = 'PENDING' LIMIT 1) w
+                WHERE t.state = 'open' ORDER BY t.expires_at LIMIT %(limit)s) these""",
+        {"limit": bounded.people_limit() + 1},
+    )
     return int(found)
 
 
