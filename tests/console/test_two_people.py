@@ -20,7 +20,7 @@ def test_one_says_that_it_did_not_happen_and_another_confirms_it(open_as: Open) 
     assert lead.used == 2, "the field, and the button"
 
     engineer = WithKeyboard(open_as("engineer", "/admin/needs-a-person/"))
-    engineer.follow("Unclear call", row="second person")
+    engineer.follow("Unclear call: “Charge the card”", row="second person")
     assert engineer.reads("The bank's list has no such charge.")
     engineer.follow("Confirm it")
     assert engineer.reads("you are the last who can see a mistake")
