@@ -21,7 +21,7 @@ from workflows.console import links
 from workflows.console.failures import SUPPORT
 from workflows.console.next_task import FILTERS
 from workflows.definition import wording_of_type
-from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
+from workflows.effects.reconcile import DOUBT_TASK_TYPE
 from workflows.engine.undo_doubts import UNDO_TASK_TYPE
 from workflows.health import needs_a_person as needs
 from workflows.health.needs_a_person import OF_TASKS, OF_WAITS, Item
@@ -133,8 +133,9 @@ def _asks(row: ManualTask) -> str:
     what = words.task_type(row.task_type)
     if row.task_type not in (DOUBT_TASK_TYPE, UNDO_TASK_TYPE):
         return what
-    step, _ = effect_in_question(getattr(row, "about", ""))
-    return f"{what}: {words_for_step(wording_of_type(row.workflow.workflow_type), step).titled}"
+    # Named "effect:STEP:1" or "undo:STEP:1"; no row of another release keeps the list from being read.
+    step = (getattr(row, "about", "") or "").partition(":")[2].rpartition(":")[0]
+    return f"{what}: {words_for_step(wording_of_type(row.workflow.workflow_type), step).titled}" if step else what
 
 
 def _whose(row: ManualTask) -> str:

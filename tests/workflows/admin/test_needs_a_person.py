@@ -23,7 +23,7 @@ from workflows.health import bounded
 from workflows.health import needs_a_person as needs
 from workflows.health.for_whom import Whose
 from workflows.health.needs_a_person import Rank
-from workflows.models import AssignedCause, Effect, FollowUp, ManualTask, Workflow
+from workflows.models import AssignedCause, Effect, FollowUp, ManualTask, Wait, Workflow
 
 LIST, TASKS = "/admin/needs-a-person/", "/admin/workflows/manualtask/"
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -577,3 +577,9 @@ def test_what_a_lead_is_asked_to_see_to_stands_first_for_leads_until_somebody_ha
     assert shown(leads_abroad) == [], "who may not see tasks sees none"
     as_("approver").post(f"{url}claim/")
     assert [line.task for line in shown(lead)] == [old.pk, asked.pk]
+
+
+def test_a_question_of_another_release_without_a_step_in_its_name_is_listed(as_: Login) -> None:
+    task = rows.unclear_charge()
+    Wait.objects.filter(pk=task.wait_id).update(name="asked")
+    assert asks(as_("superuser")) == ["Unclear call"]
