@@ -68,8 +68,11 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
     ended = ends(*shown.window(now), cause)
     marks = [mark for each in installed() for mark in each.marks(cause, shown.key, now) if _may_see(mark, request)]
     step = title_of(wording_of_type(cause.workflow_type), cause.step) or words.plain(cause.step)
-    charges_again = left is not None and {*left.newest} <= would_charge_again(*left.newest)
-    is_for_leads = charges_again and not request.user.has_perm(operations.CANCEL_PAID)
+    is_for_leads = (
+        left is not None
+        and not request.user.has_perm(operations.CANCEL_PAID)
+        and {*left.newest} <= would_charge_again(*left.newest)
+    )
     context = {
         **site.each_context(request),
         "now": now,

@@ -50,6 +50,16 @@ def test_a_fault_of_one_key_strikes_no_other(sandbox: SandboxProcess, patient: s
     assert statuses == {"b:card": 201, "a:card": 503, "a:card:2": 503, "a:": 201}
 
 
+def test_a_fault_of_one_key_strikes_the_lookup_of_that_key_only_if_it_names_it(sandbox: SandboxProcess) -> None:
+    def look_up(key: str) -> int:
+        return int(sandbox.http.get("/payments/charges", params={"idempotency_key": key}).status_code)
+
+    sandbox.fault("payments", None, "status", idempotency_key="a:charge", status=422)
+    assert look_up("a:charge") == 200
+    sandbox.fault("payments", "find_charge", "status", idempotency_key="a:charge", status=422)
+    assert (look_up("a:charge"), look_up("b:charge")) == (422, 200)
+
+
 # --- capacity ------------------------------------------------------------------------------------
 
 
