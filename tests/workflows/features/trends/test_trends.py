@@ -62,6 +62,13 @@ def test_a_bar_has_a_step_and_a_code(as_: Login) -> None:
     ]
 
 
+def test_bars_that_are_only_the_most_frequent_say_so(as_: Login) -> None:
+    for number in range(trends.BARS):
+        assert "the most frequent" not in as_("support").get("/admin/").content.decode()
+        count(Metric.FINISHED, 1, outcome="failed", step="charge", code=f"code_{number}")
+    assert "by step and code: the most frequent" in as_("support").get("/admin/").content.decode()
+
+
 def test_a_service_has_how_long_it_was_not_called(as_: Login) -> None:
     now = datetime(2026, 5, 20, 12, 30, tzinfo=UTC)
     at_hours: list[tuple[str, float]] = [
